@@ -54,6 +54,8 @@ func inSession(f func(ctx context.Context, s *client.Session) error) filler {
 	}
 }
 
+var absentRollout = rollout.Config{Source: rollout.Published, Locations: []rollout.Location{{Name: "SAS"}}}
+
 var absentCases = map[string]absentCase{
 	"nothing": {},
 	"a session": {
@@ -158,7 +160,7 @@ var absentCases = map[string]absentCase{
 		counts: []string{"Tracks"},
 		fill: inSession(func(ctx context.Context, s *client.Session) error {
 			r := rollout.NewTrack(s, "api")
-			_, err := r.Create(ctx, rollout.Config{Source: rollout.Published, Locations: []rollout.Location{{Name: "SAS"}}})
+			_, err := r.Create(ctx, absentRollout)
 			if err == nil {
 				_, err = r.Publish(ctx, 0, []byte("x"))
 			}
@@ -171,7 +173,7 @@ var absentCases = map[string]absentCase{
 		fill: func(t *testing.T, _ *servertest.Server, c *client.Client, path string) func() error {
 			s := absentSession(t, c, path)
 			r := rollout.NewTrack(s, "api")
-			_, err := r.Create(t.Context(), rollout.Config{Source: rollout.Published, Locations: []rollout.Location{{Name: "SAS"}}})
+			_, err := r.Create(t.Context(), absentRollout)
 			if err == nil {
 				_, err = r.Register(t.Context(), rollout.Registration{Location: "SAS", ID: "one"})
 			}

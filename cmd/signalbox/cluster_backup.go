@@ -46,6 +46,7 @@ and compared with its digest. With - as the file standard input is read.`)
   signalbox cluster backup --verify cluster.backup`
 	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
 	keep := c.Flags().Int("keep", 0, "With DIR/: how many of the cluster's backups stay there (default: all).")
+	optional(c.Flags(), "keep")
 	c.Annotations = map[string]string{offline: "verify"}
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if args[0] == "" {

@@ -78,6 +78,7 @@ func configSet(a *app) *cobra.Command {
 	c.Flags().String("data-file", "", "File with the data; - is standard input.")
 	ifVersion := c.Flags().Uint64("if-version", 0,
 		"Only if the configuration has this version; 0: only if it is not set (default: any version).")
+	optional(c.Flags(), "if-version")
 	reason := addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		var data []byte

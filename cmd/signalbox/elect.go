@@ -29,6 +29,7 @@ With --observe it prints the leader, and each change.`)
 	observe := c.Flags().Bool("observe", false, "Print the leader and each change instead of campaigning.")
 	priority := c.Flags().Int("priority", client.DefaultPriority,
 		"Priority of the candidate, 0 to 9, the highest first, in an election by priority (default: an election in order of arrival).")
+	optional(c.Flags(), "priority")
 	signal := addPreemptSignal(c)
 	count := c.Flags().Uint("stop-after", 0, "With --observe: stop after this many changes; 0: never.")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown to observers")

@@ -36,6 +36,17 @@ func parsedVar[T any](fs *pflag.FlagSet, flag, def string, parse func(text strin
 	return f.to
 }
 
+// optional marks flags without a value of their own: whether they are given counts, so the help shows no default.
+func optional(fs *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		f := fs.Lookup(name)
+		f.Value, f.DefValue = optionalValue{f.Value}, ""
+	}
+}
+
+// optionalValue hides the type from pflag, which takes the empty default of a number for a text.
+type optionalValue struct{ pflag.Value }
+
 // parseAmount reads a count or a limit; "max" is the largest.
 func parseAmount(text string) (uint64, error) {
 	if text == "max" {

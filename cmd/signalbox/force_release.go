@@ -35,6 +35,7 @@ that it prints leaves out those that the first sending released.
 	c.Flags().Uint64Var(&by.session, "session", 0, "Release what this session holds.")
 	c.Flags().Uint64Var(&by.token, "token", 0, "Release the grant with this token.")
 	c.Flags().BoolVar(&by.all, "all-owners", false, "Release all current owners.")
+	optional(c.Flags(), "session", "token")
 	g := addGuard(c, "sem force-release")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if err := g.check(); err != nil {

@@ -31,13 +31,14 @@ weights say who has how much when all want more.
 func addLimitFlags(c *cobra.Command) func(*ratelimit.Config) error {
 	fs := c.Flags()
 	var given ratelimit.Config
-	rate := fs.String("rate", "", "Units per second, at most 10^12; 0 admits nothing. A root needs it. Below it none, the default, leaves the parent's as the only limit.")
-	least := fs.String("min", "", "Units per second that it gets before others share by weight; default 0.")
-	floor := fs.String("floor", "", "Units per second of each client without a lease, beyond the limit; default 0, which denies.")
-	durationVar(fs, &given.Burst, "burst", 0, "What can be used at once after a time without use, as a time of the rate; default 1s.")
-	fs.Uint32Var(&given.Weight, "weight", 0, "Share among the children of its parent, 1 to 10000; default 1.")
-	durationVar(fs, &given.Lease, "lease", 0, "How long clients use a rate without asking, 500ms to 1m; of a root only; default 3s.")
+	rate := fs.String("rate", "", "Units per second, at most 10^12; 0 admits nothing. A root needs it. Below it none, as of a new one, leaves the parent's as the only limit.")
+	least := fs.String("min", "", "Units per second that it gets before others share by weight; a new one has 0.")
+	floor := fs.String("floor", "", "Units per second of each client without a lease, beyond the limit; a new one has 0, which denies.")
+	durationVar(fs, &given.Burst, "burst", 0, "What can be used at once after a time without use, as a time of the rate; a new one has 1s.")
+	fs.Uint32Var(&given.Weight, "weight", 0, "Share among the children of its parent, 1 to 10000; a new one has 1.")
+	durationVar(fs, &given.Lease, "lease", 0, "How long clients use a rate without asking, 500ms to 1m; of a root only; a new one has 3s.")
 	fs.BoolVar(&given.Shadow, "shadow", false, "Admit everything, and count what would be denied.")
+	optional(fs, "burst", "weight", "lease")
 	return func(to *ratelimit.Config) error {
 		if *rate == "none" {
 			to.Rate = nil

@@ -46,6 +46,7 @@ lock. What is remembered is the data of the semaphore NAME.`)
   signalbox once report --every 1m --again -- sh -c 'echo once more, by hand'`
 	var every time.Duration
 	durationVar(c.Flags(), &every, "every", 0, "Length of a period, whole seconds.")
+	optional(c.Flags(), "every")
 	untilSuccess := c.Flags().Bool("until-success", false,
 		"Run again in the period if the last run has failed, or did not end.")
 	again := c.Flags().Bool("again", false, "Run now, even if it has run in the period.")

@@ -107,6 +107,7 @@ running timers. The options are forgotten ten minutes after the last member left
 	options := []string{"election"}
 	for _, t := range times {
 		durationVar(c.Flags(), t.of(&given), t.flag, 0, t.help)
+		optional(c.Flags(), t.flag)
 		options = append(options, t.flag)
 	}
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {

@@ -82,16 +82,17 @@ func addRolloutFlags(a *app, cmd *cobra.Command) (read func(c *rollout.Config) e
 	locations := fs.StringArray("location", nil,
 		"A location, in order: NAME, or NAME:DELAY after the previous one. Repeat for each.")
 	source := parsedVar(fs, "source", "", sources.parse,
-		"Source of versions: published (rollout publish; the default), tso (timestamps of the server) or external (rollout generate).")
+		"Source of versions: published (rollout publish; as of a new rollout), tso (timestamps of the server) or external (rollout generate).")
 	delayFrom := parsedVar(fs, "delay-from", "", delaysFrom.parse,
-		"Start of a delay: selected (the previous location got the version; the default) or converged (all its leaders have loaded it).")
+		"Start of a delay: selected (the previous location got the version; as of a new rollout) or converged (all its leaders have loaded it).")
 	fs.StringArrayVar(&given.ExplicitCodes, "explicit-code", nil,
-		"A reported code that means a version is bad for everyone (default TimestampOutOfRange). Repeat for each.")
+		"A reported code that means a version is bad for everyone; a new rollout has TimestampOutOfRange. Repeat for each.")
 	durationVar(fs, &given.StallTimeout, "stall-timeout", 0,
 		"A location is STALLED if not all its leaders have loaded the target after this time; 0: 10m.")
 	fs.BoolVar(&given.AutoDemote, "auto-demote", false, "Treat leaders that stall without an error as followers.")
 	durationVar(fs, &given.SkipEmptyAfter, "skip-empty-after", 0,
 		"A location without instances is skipped after this time; 0: never.")
+	optional(fs, "stall-timeout", "skip-empty-after")
 	return func(c *rollout.Config) (err error) {
 		changes := map[string]func(){
 			"location":         func() { c.Locations, err = readLocations(*locations, c.Locations) },

@@ -171,6 +171,7 @@ func semTransfer(a *app) *cobra.Command {
 ahead of it in the queue. FILE has the session that holds. "signalbox sem describe NAME" shows who waits.
 While SESSION does not wait, or waits for more than is held, nothing changes.`)
 	to := c.Flags().Uint64("to", 0, "Session that gets the units.")
+	optional(c.Flags(), "to")
 	sessionFile := c.Flags().String("session-file", "",
 		"File with the session, as written by sem acquire --session-file.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -244,6 +245,7 @@ func semUpdate(a *app) *cobra.Command {
 	c := command("update NAME", "Replace a semaphore's data, held or not", "")
 	c.Example = "  signalbox sem update slots --data 'two at a time' --if-version 1"
 	ifVersion := c.Flags().Uint64("if-version", 0, "Only if the data has this version (default: any version).")
+	optional(c.Flags(), "if-version")
 	addDataFlags(c, "The new data", maxData)
 	reason := addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {

@@ -32,7 +32,7 @@ type queueFlags struct {
 
 func addQueueFlags(c *cobra.Command) *queueFlags {
 	f := c.Flags()
-	return &queueFlags{
+	q := &queueFlags{
 		policy: parsedVar(f, "policy", "", policies.parse,
 			"Who is served next: fifo, priority (the highest --priority first) or fair (keys share the units by weight)."),
 		aging: parsedVar(f, "aging", "", parseAging,
@@ -46,8 +46,10 @@ func addQueueFlags(c *cobra.Command) *queueFlags {
 		preempt: addPreemptFlags(c),
 		bounds:  addBoundFlags(c),
 		history: f.Int("history", 0,
-			"How many holds that ended are kept, 0 to 32 (default: 32 with another of these flags, else 0)."),
+			"How many holds that ended are kept, 0 to 32. A new semaphore has 32 with another of these flags, else 0."),
 	}
+	optional(f, "slots", "history")
+	return q
 }
 
 func parseAging(text string) (time.Duration, error) {
@@ -177,15 +179,17 @@ type acquireFlags struct {
 
 func addAcquireFlags(c *cobra.Command) *acquireFlags {
 	f := c.Flags()
-	return &acquireFlags{
+	x := &acquireFlags{
 		priority: f.Int("priority", client.DefaultPriority,
-			"Level of the request, 0 to 9, the highest first, where the policy is priority."),
+			"Level of the request, 0 to 9, the highest first, where the policy is priority; without it 5."),
 		key:      f.String("key", "", "Whose share the units are of, where the policy is fair; at most 64 bytes."),
 		labels:   f.StringArray("label", nil, "Take only slots with this label; repeat it for several."),
 		slots:    f.StringArray("slot", nil, "Take exactly this slot; repeat it for several. The count is their number."),
 		deadlock: addDeadlockFlag(c),
 		maxHold:  addMaxHold(c),
 	}
+	optional(f, "priority")
+	return x
 }
 
 // addDeadlockFlag adds --fail-on-deadlock.
