@@ -40,9 +40,14 @@ type Config struct {
 	RefusalPatience time.Duration
 
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+	now    func() time.Duration // the clock of leases
+	wall   func() time.Duration // the time of day
 }
 
 func (c *Config) setDefaults() {
+	if c.now == nil {
+		c.now, c.wall = boottime.Now, wall
+	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.RefusalPatience = cmp.Or(c.RefusalPatience, 10*time.Second)
 	if c.GetRootCAs != nil && c.TLS == nil {
@@ -59,7 +64,7 @@ func (c *Config) setDefaults() {
 // failure that another try may not meet is tried again until ctx ends.
 func (d *Driver) Connect(ctx context.Context) error {
 	now := d.beginStep()
-	d.engine.Clocks(now, wall())
+	d.readClocks(now)
 	d.engine.Open(now)
 	w := newWaiter()
 	x := &core.MapWait{Request: core.Request{Waiter: w}, Any: true}
@@ -71,7 +76,7 @@ func (d *Driver) Connect(ctx context.Context) error {
 // Begin makes the first connection in the background, and waits for nothing.
 func (d *Driver) Begin() {
 	now := d.beginStep()
-	d.engine.Clocks(now, wall())
+	d.readClocks(now)
 	d.engine.Open(now)
 	d.endStep(now)
 }
@@ -82,7 +87,7 @@ func (d *Driver) ConnectWith(ctx context.Context, s *Session) core.Result {
 	x, w := newStart(), newWaiter()
 	x.Waiter = w
 	now := d.beginStep()
-	d.engine.Clocks(now, wall())
+	d.readClocks(now)
 	d.engine.Open(now)
 	d.engine.StartSession(now, &s.Session, x)
 	d.connectFirst(ctx, now)
@@ -177,7 +182,7 @@ func (d *Driver) staysElsewhere(address string, err error) error {
 	}
 	err = &configError{fmt.Sprintf("%v; this client stays with cluster %s: "+
 		"if that was restored from a backup, restart the program, or open another client", err, own), core.ErrOtherCluster, false}
-	now := int64(boottime.Now())
+	now := int64(d.cfg.now())
 	if last := d.otherCluster.Load(); (last == 0 || now-last >= int64(otherClusterPeriod)) &&
 		d.otherCluster.CompareAndSwap(last, now) {
 		d.cfg.Logger.Warn("another cluster answers", "address", address, "error", err)

@@ -11,7 +11,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
 // credentials are what a connection shows, and whom it trusts.
@@ -79,7 +78,7 @@ func (s *credentialState) outcome(c credentials, err error) error {
 		return nil
 	}
 	if errors.Is(err, protocol.StatusUnauthenticated) {
-		s.refuse(err, c.change, boottime.Now())
+		s.refuse(err, c.change, s.d.cfg.now())
 	}
 	return c.explain(err)
 }
@@ -109,7 +108,7 @@ func (s *credentialState) revoked(err error, change uint64, now time.Duration) {
 
 // refused is the error of a token that was refused a moment ago, or nil.
 func (s *credentialState) refused(c credentials) error {
-	now := boottime.Now()
+	now := s.d.cfg.now()
 	s.d.mu.Lock()
 	err := s.refusal
 	known := err != nil && c.change == s.change && now-s.when < s.d.cfg.RefusalPatience
@@ -122,7 +121,7 @@ func (s *credentialState) refused(c credentials) error {
 
 // bePatient makes a refusal one that is tried again, if other credentials may come.
 func (s *credentialState) bePatient(err error) error {
-	now := boottime.Now()
+	now := s.d.cfg.now()
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
 	if s.accepted && now-s.first < s.d.cfg.RefusalPatience {

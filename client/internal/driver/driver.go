@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/core"
-	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
 // Driver is the engine of one client at work.
@@ -52,7 +51,7 @@ func New(cfg Config) *Driver {
 // beginStep takes the mutex, and returns the time of the step.
 func (d *Driver) beginStep() time.Duration {
 	d.mu.Lock()
-	return boottime.Now()
+	return d.cfg.now()
 }
 
 // endStep releases the mutex, and does what the step asks for.
@@ -178,11 +177,14 @@ func (d *Driver) tick() {
 	now := d.beginStep()
 	d.armed = 0
 	if !d.closed {
-		d.engine.Clocks(now, wall())
+		d.readClocks(now)
 		d.engine.Tick(now)
 	}
 	d.endStep(now)
 }
+
+// readClocks has the engine compare its clock with the time of day. mu is held.
+func (d *Driver) readClocks(now time.Duration) { d.engine.Clocks(now, d.cfg.wall()) }
 
 // wall is the time of day. A jump of it forward against the other clock is a hint that the machine
 // slept in a way that that cannot see. It is used for nothing else.

@@ -109,7 +109,7 @@ func (l *Lease) Held() bool {
 	s := l.session()
 	now := s.d.beginStep()
 	defer s.d.endStep(now)
-	s.d.engine.Clocks(now, wall())
+	s.d.readClocks(now)
 	return l.HeldAt(s.d.engine, now)
 }
 
@@ -118,7 +118,7 @@ func (l *Lease) Lost() error {
 	s := l.session()
 	now := s.d.beginStep()
 	defer s.d.endStep(now)
-	s.d.engine.Clocks(now, wall())
+	s.d.readClocks(now)
 	if over := l.OverAt(s.d.engine, now); !errors.Is(over, core.ErrReleased) {
 		return over
 	}

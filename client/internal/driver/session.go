@@ -51,7 +51,7 @@ func (s *Session) StartAs(ctx context.Context, create [protocol.KeyLen]byte) cor
 
 func (s *Session) start(ctx context.Context, x *core.Start) core.Result {
 	return s.d.send(ctx, &x.Request, func(now time.Duration) {
-		s.d.engine.Clocks(now, wall())
+		s.d.readClocks(now)
 		s.d.engine.StartSession(now, &s.Session, x)
 	})
 }
@@ -76,7 +76,7 @@ func (s *Session) Restore(ctx context.Context, t Takeover) core.Result {
 	x := &core.Restore{Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep, Bounds: t.Bounds}
 	return s.d.send(ctx, &x.Request, func(now time.Duration) {
 		s.ID = t.Session
-		s.d.engine.Clocks(now, wall())
+		s.d.readClocks(now)
 		s.d.engine.RestoreSession(now, &s.Session, x)
 	})
 }
@@ -102,7 +102,7 @@ func (s *Session) ErrNow() error {
 	now := s.d.beginStep()
 	defer s.d.endStep(now)
 	if s.Session.Err() == nil {
-		s.d.engine.Clocks(now, wall())
+		s.d.readClocks(now)
 		s.d.engine.State(now, &s.Session)
 	}
 	return s.Session.Err()
@@ -112,7 +112,7 @@ func (s *Session) ErrNow() error {
 func (s *Session) State() sessionstate.State {
 	now := s.d.beginStep()
 	defer s.d.endStep(now)
-	s.d.engine.Clocks(now, wall())
+	s.d.readClocks(now)
 	return s.d.engine.State(now, &s.Session)
 }
 
@@ -120,7 +120,7 @@ func (s *Session) State() sessionstate.State {
 func (s *Session) Held() bool {
 	now := s.d.beginStep()
 	defer s.d.endStep(now)
-	s.d.engine.Clocks(now, wall())
+	s.d.readClocks(now)
 	return s.d.engine.Held(now, &s.Session)
 }
 
@@ -128,7 +128,7 @@ func (s *Session) Held() bool {
 func (s *Session) Remaining() time.Duration {
 	now := s.d.beginStep()
 	defer s.d.endStep(now)
-	s.d.engine.Clocks(now, wall())
+	s.d.readClocks(now)
 	return s.d.engine.Remaining(now, &s.Session)
 }
 

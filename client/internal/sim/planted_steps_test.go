@@ -113,4 +113,29 @@ var stepFaults = []plantedFault{
 		[]string{"\t\twanted.connectedAt = e.now\n\t\twanted.waiting.drain(e.send)\n", "\t\twanted.connectedAt = e.now\n"},
 		"client/internal/core", "TestScripts", "",
 	},
+	{
+		"stale-ending", "client/internal/driver/lease.go",
+		[]string{"if l.ending == nil || !ending && isClosed(l.ending) {", "if l.ending == nil {"},
+		"client/internal/driver", "TestModel", "",
+	},
+	{
+		"ending-closed-twice", "client/internal/driver/session.go",
+		[]string{"l.ending != nil && !isClosed(l.ending) {", "l.ending != nil {"},
+		"client/internal/driver", "TestModel", "",
+	},
+	{
+		"sleep-unseen-by-lost", "client/internal/driver/lease.go",
+		[]string{"\ts.d.readClocks(now)\n\tif over := l.OverAt", "\tif over := l.OverAt"},
+		"client/internal/driver", "TestModel", "",
+	},
+	{
+		"sleep-unseen-by-timer", "client/internal/driver/driver.go",
+		[]string{"\t\td.readClocks(now)\n\t\td.engine.Tick", "\t\td.engine.Tick"},
+		"client/internal/driver", "TestModel", "",
+	},
+	{
+		"context-of-unobserved-stays", "client/internal/driver/session.go",
+		[]string{"if l.cancel != nil {\n\t\t\t\tafter", "if l.cancel != nil && l.ended != nil {\n\t\t\t\tafter"},
+		"client/internal/driver", "TestModel", "",
+	},
 }
