@@ -22,4 +22,24 @@ var serverFaults = []plantedFault{
 		[]string{"lost(c.identity) && !exempt {", "lost(c.identity) && !exempt && (!turnsOn || v.AllowedAnywhere(c.identity, auth.RightUse)) {"},
 		"server/integration", "TestAuthTurnedOn", "",
 	},
+	{
+		"expelled-holds-version-back", "shard/meta/version.go",
+		[]string{"in := &s.instances[i]; !in.Expelled() && in", "in := &s.instances[i]; in"},
+		"server/governor", "TestVersionModel", "",
+	},
+	{
+		"expelled-not-planned-around", "server/governor/upgrade.go",
+		[]string{"\t\tif i.Expelled() {\n\t\t\tcontinue\n\t\t}\n", ""},
+		"server/governor", "TestVersionModel", "",
+	},
+	{
+		"expelled-is-third-version", "shard/meta/version.go",
+		[]string{"in.ID == self || in.Expelled() ||", "in.ID == self ||"},
+		"server/governor", "TestVersionModel", "",
+	},
+	{
+		"leaving-counts-as-gone", "shard/meta/version.go",
+		[]string{"!in.Expelled() && in.Version", "in.Target.Variant != Expelled && in.Version"},
+		"server/governor", "TestVersionModel", "",
+	},
 }
