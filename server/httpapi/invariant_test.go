@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -73,24 +74,24 @@ func (s *site) checkSessions() {
 	}
 }
 
-// gateways are the open ones of all tests, by the address of their server.
+// gateways are the open ones by their test, which has one cluster.
 var gateways struct {
 	sync.Mutex
-	of map[string][]*site
+	of map[*testing.T][]*site
 }
 
 // opened notes a gateway until the result is called.
-func (s *site) opened(address string) (closed func()) {
+func (s *site) opened() (closed func()) {
 	gateways.Lock()
 	defer gateways.Unlock()
 	if gateways.of == nil {
-		gateways.of = make(map[string][]*site)
+		gateways.of = make(map[*testing.T][]*site)
 	}
-	gateways.of[address] = append(gateways.of[address], s)
+	gateways.of[s.t] = append(gateways.of[s.t], s)
 	return func() {
 		gateways.Lock()
 		defer gateways.Unlock()
-		gateways.of[address] = slices.DeleteFunc(gateways.of[address], func(g *site) bool { return g == s })
+		gateways.of[s.t] = slices.DeleteFunc(gateways.of[s.t], func(g *site) bool { return g == s })
 	}
 }
 
@@ -138,7 +139,7 @@ func (s *site) checkServer(address string) {
 	await.True(s.t, "a server without sessions that no gateway has", func() bool {
 		known := make(map[uint64]bool)
 		gateways.Lock()
-		for _, g := range gateways.of[address] {
+		for _, g := range gateways.of[s.t] {
 			for _, x := range g.sessions() {
 				if x != nil && isOpen(x) {
 					known[x.native.ID()] = true

@@ -95,7 +95,7 @@ func openSite(t *testing.T, srv *servertest.Server, change ...func(*Config)) *si
 	s.server = server
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(LimitListener(l)) }()
-	closed := s.opened(srv.Addr())
+	closed := s.opened()
 	t.Cleanup(func() {
 		s.checkEnd()
 		if srv.Running() {
