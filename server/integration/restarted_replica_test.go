@@ -62,6 +62,9 @@ func TestRestartedReplica(t *testing.T) {
 	grace := 30 * time.Second // far longer than the restart takes
 	makeNode := func(path string) *admin.NodeInfo {
 		info, err := admin.Nodes(cl).Create(ctx, path, admin.NodeConfig{GracePeriod: &grace})
+		if errors.Is(err, client.ErrAlreadyExists) { // the answer was lost: nobody else makes nodes
+			info, err = admin.Nodes(cl).Describe(ctx, path)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
