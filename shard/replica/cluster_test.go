@@ -188,7 +188,7 @@ func (c *cluster) makeExcept(name string, except ...int) (leader int) {
 		s := c.shards[l]
 		if epoch := s.Stats().Epoch >> 16; c.writer == nil || c.writer.s != s || c.writerEpoch != epoch {
 			c.writers++
-			c.writer, c.writerEpoch = tryCaller(c.t, s, c.recs[l], 1<<20+c.writers, 60_000, testBuckets), epoch
+			c.writer, c.writerEpoch = tryCaller(c.t, s, c.recs[l], 1<<20+c.writers, 1_800_000, testBuckets), epoch
 			if c.writer == nil {
 				continue
 			}
@@ -456,7 +456,7 @@ func TestHistoryUnderFaults(t *testing.T) {
 		var mu sync.Mutex
 		stop := make(chan struct{})
 		for w := range 4 {
-			x := tryCaller(t, s, r, uint64(1000*(round+1)+w), 60_000, testBuckets)
+			x := tryCaller(t, s, r, uint64(1000*(round+1)+w), 1_800_000, testBuckets)
 			if x == nil {
 				continue // an election nobody asked for
 			}

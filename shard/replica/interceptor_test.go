@@ -18,7 +18,9 @@ func TestReturningReplica(t *testing.T) {
 	t.Parallel()
 	const entries, size, answers = 40, 100_000, 100
 	const most = 4 * entries * size // an answer makes one entry
-	c := newClusterAt(t, defaultRTT, 3, 3, nil)
+	c := newClusterAt(t, defaultRTT, 3, 3, func(cfg *ShardConfig) {
+		cfg.Sink.(*recorder).every = 16 // a digest reads megabytes
+	})
 	c.populate()
 	behind := (c.leader() + 1) % 3
 
