@@ -40,6 +40,7 @@ func (c *cluster) startWriters(n int) *writers {
 					eventually(c.t, "a leader, or the end", func() bool {
 						at := slices.IndexFunc(shards, func(s *Shard) bool { return s != nil && s.Leading() })
 						if at >= 0 {
+							i++ // each try has a connection of its own
 							x = tryCaller(c.t, shards[at], recs[at], uint64(100+k)<<40+uint64(i), 1_800_000, testBuckets)
 						}
 						return x != nil || isClosed(w.stop)
