@@ -32,18 +32,22 @@ func newRecorder(t *testing.T) *recorder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &recorder{listener: l}
 	t.Cleanup(func() { _ = l.Close() })
+	return &recorder{listener: l}
+}
+
+// serve passes connections on to a server from now.
+func (r *recorder) serve(backend string) {
+	r.backend = backend
 	go func() {
 		for {
-			c, err := l.Accept()
+			c, err := r.listener.Accept()
 			if err != nil {
 				return
 			}
 			go r.pass(c)
 		}
 	}()
-	return r
 }
 
 func (r *recorder) pass(c net.Conn) {
@@ -140,7 +144,7 @@ func TestShownDefaultsChangeNothing(t *testing.T) {
 	r := newRecorder(t)
 	srv := servertest.Start(t, servertest.RealTime(),
 		servertest.Config(func(c *server.Config) { c.Advertise = r.listener.Addr().String() }))
-	r.backend = srv.Addr()
+	r.serve(srv.Addr())
 	runs := 0
 	sent := func(commands string, more ...string) (list []string, code int) {
 		t.Helper()
