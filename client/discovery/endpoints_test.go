@@ -57,6 +57,7 @@ func register(t *testing.T, srv *servertest.Server, m discovery.Member) *discove
 // TestEndpointsFollow: members come and go, the cluster goes away and returns, and the handles of a
 // client see it, each by its own rules.
 func TestEndpointsFollow(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	e := watch(t, c, "/default")
@@ -150,6 +151,7 @@ func TestNodeComesLater(t *testing.T) {
 
 // TestNothingIsKnown: with an unreachable cluster, Wait ends with its context, and says so.
 func TestNothingIsKnown(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	srv.Unreachable()

@@ -59,6 +59,7 @@ type status struct {
 
 	written   State // by the member's data
 	writtenAt time.Time
+	unsure    bool // a write has failed since: others may see what it said, or not
 }
 
 // now is the state of a member that says own of itself.
@@ -81,7 +82,7 @@ func (s *status) now(own State, why string) (State, string) {
 func (s *status) due(own State) time.Time {
 	state, _ := s.now(own, "")
 	switch {
-	case state == s.written:
+	case state == s.written && !s.unsure:
 		return time.Time{}
 	case state == Draining || s.written == Draining:
 		return s.writtenAt

@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // callersEnv makes the test binary a process of callers: ADDRESS COUNT.
@@ -35,12 +36,13 @@ type callersReport struct {
 }
 
 // TestManyCallers: callers in processes of their own, each with a client, have every change of a
-// member in their view, and the server's list at the end. With SIGNALBOX_LONG there are 1,000 of them
+// member in their view, and the server's list at the end. In the long form there are 1,000 of them
 // in 20 processes, and 5,000 members. Then the log has the figures of that many, a copy takes at most
 // 4 MB, and the callers are spread over the members.
 func TestManyCallers(t *testing.T) {
+	t.Parallel()
 	processes, callers, members, changes := 2, 3, 120, 5
-	long := os.Getenv("SIGNALBOX_LONG") != ""
+	long := form.Is(form.Long)
 	if long {
 		processes, callers, members, changes = 20, 50, 5000, 50
 	}

@@ -19,6 +19,7 @@ import (
 // another cluster at the old address. It keeps its list, and calls, Err and the log say that it must be
 // restarted.
 func TestRestoredCluster(t *testing.T) {
+	t.Parallel()
 	old, restored := servertest.Start(t, servertest.RealTime()), servertest.Start(t, servertest.RealTime())
 	var at atomic.Pointer[string]
 	address := old.Addr()

@@ -63,8 +63,9 @@ type Registration struct {
 	present *present
 	onState func(State, string) // of OnState; nil: none
 	log     *slog.Logger
-	changed chan struct{} // capacity 1: the state may have to be written
-	writing chan struct{} // capacity 1: held by who writes
+	update  func(context.Context, []byte) error // the lease's UpdateData
+	changed chan struct{}                       // capacity 1: the state may have to be written
+	writing chan struct{}                       // capacity 1: held by who writes
 
 	goroutines sync.WaitGroup // end with the lease
 
@@ -133,6 +134,7 @@ func register(
 	if r.lease, err = s.Service(service).Register(ctx, data, acquire...); err != nil {
 		return nil, err
 	}
+	r.update = r.lease.UpdateData
 	r.noteWritten(m, &r.status)
 	held := r.lease.Context()
 	if o.check != nil {
@@ -168,7 +170,7 @@ func (r *Registration) run(ctx context.Context, f func(context.Context)) {
 // noteWritten notes which state others see, by what was sent. mu is held, or the caller is alone.
 func (r *Registration) noteWritten(m Member, sent *status) {
 	if state, _, ok := m.shown(sent); ok {
-		r.status.written, r.status.writtenAt = state, time.Now()
+		r.status.written, r.status.writtenAt, r.status.unsure = state, time.Now(), false
 	}
 }
 
@@ -177,10 +179,7 @@ func (r *Registration) observe(f func(*status)) {
 	r.mu.Lock()
 	f(&r.status)
 	r.mu.Unlock()
-	select {
-	case r.changed <- struct{}{}:
-	default:
-	}
+	r.lookAtState()
 	r.reportState()
 }
 
@@ -247,13 +246,23 @@ func (r *Registration) publish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.lease.UpdateData(ctx, data); err != nil {
-		return err
-	}
+	err = r.update(ctx, data)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.noteWritten(m, &sent)
-	return nil
+	if err == nil {
+		r.noteWritten(m, &sent)
+	} else if !errors.Is(err, client.ErrBadRequest) {
+		r.status.unsure = true // it may go on in the background
+	}
+	return err
+}
+
+// lookAtState has the state written if it is due. It does not wait.
+func (r *Registration) lookAtState() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
 }
 
 // Lease is the membership.
@@ -285,7 +294,8 @@ func (r *Registration) State() State {
 // Update replaces what others see of the member, now and in the registrations of the same Serve
 // that follow. What checks find, and drains, are still shown. If the registration has ended, the
 // error wraps Err, or client.ErrReleased after the member has left, and the next registration has
-// the new data.
+// the new data. An Endpoint that could not be written for another reason than that it is refused is
+// written later.
 func (r *Registration) Update(ctx context.Context, m Member) error {
 	r.mu.Lock()
 	_, err := m.encode(&r.status)
@@ -301,8 +311,11 @@ func (r *Registration) Update(ctx context.Context, m Member) error {
 	}
 	before := r.present.set(m)
 	err = r.publish(ctx)
-	if errors.Is(err, client.ErrBadRequest) { // the next registration would be refused as well
+	switch {
+	case errors.Is(err, client.ErrBadRequest): // the next registration would be refused as well
 		r.present.set(before)
+	case err != nil:
+		r.lookAtState()
 	}
 	return err
 }

@@ -91,6 +91,7 @@ func TestCheckedMember(t *testing.T) {
 
 // TestWrongOptions: each is refused before anything is registered.
 func TestWrongOptions(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	c := dial(t, srv)
 	s, err := c.Session(t.Context(), "/default")
@@ -175,6 +176,7 @@ func TestDrainWhileAway(t *testing.T) {
 
 // TestRequestDrain: somebody else drains a member, and takes it back.
 func TestRequestDrain(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	n := openNode(t, srv, "/default")
 	c := dial(t, srv)

@@ -119,6 +119,7 @@ func members(t *testing.T, n *client.Node) string {
 // TestServe: a member registers again when its session is ended, and when its membership is taken
 // away, with the data that it has by then, and says so; it has left when Serve returns.
 func TestServe(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	n := openNode(t, srv, "/default")
 	m := serve(t, srv, "/default", "10.0.0.1:80")
@@ -179,6 +180,7 @@ func TestServe(t *testing.T) {
 
 // TestOutage: the cluster is away for longer than the session timeout.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	m := serve(t, srv, "/default", "10.0.0.1:80", discovery.SessionOptions(client.Timeout(time.Second), client.Description("one")))
 	<-m.registered
@@ -197,6 +199,7 @@ func TestOutage(t *testing.T) {
 // TestMemberIsDescribed: the session of a member says which process it is, or what its program
 // says.
 func TestMemberIsDescribed(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	n := openNode(t, srv, "/default")
 	for want, m := range map[string]*member{
@@ -223,6 +226,7 @@ func hostname(t *testing.T) string {
 
 // TestRefused: the first registration ends with its error; a later one is tried again.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	if err := <-serve(t, srv, "/none", "a").over; !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("without the node: %v", err)
@@ -271,6 +275,7 @@ func TestRefused(t *testing.T) {
 // have the list, once the cluster is there; nothing is an error until then. What another try would
 // not mend is an error at once.
 func TestStartsWhileAway(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	other := openNode(t, srv, "/default")
 	tried := make(chan struct{}, 100)

@@ -12,6 +12,7 @@ import (
 // TestCopyIsShared: handles of one service share a copy, which goes on for a while after the last
 // Close, and ends then; who comes later gets another one.
 func TestCopyIsShared(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	c, err := client.Dial(t.Context(), srv.Addr())
 	if err != nil {

@@ -29,6 +29,7 @@ func (m slowMember) encode(s *status) ([]byte, error) {
 // TestStateChangesWhileWritten: a state that changes back while it is being written is written
 // again, and so is what an update says meanwhile.
 func TestStateChangesWhileWritten(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c, err := client.Dial(t.Context(), srv.Addr())
 	if err != nil {

@@ -152,6 +152,7 @@ func TestHTTPSendsTwiceAtMost(t *testing.T) {
 // TestHTTPConnectsToEachOnce: a connection that is refused is no try. Each member is connected to once,
 // while the time of the request lasts, whatever its method and however few retries are in hand.
 func TestHTTPConnectsToEachOnce(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	const dead = 20
@@ -243,6 +244,7 @@ func runBackends(addresses string) error {
 // which the process ends may be sent to two of its members, whose listeners go one after the other, and
 // is not sent a third time.
 func TestHTTPManyKilled(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	const processes, each = 4, 50
@@ -353,6 +355,7 @@ func (c *endedConn) Write(p []byte) (int, error) {
 // TestHTTPStaleConnection: where a connection of an earlier request turns out to have ended before a
 // byte was written to it, any request goes to the same member by a new one, and takes no retry.
 func TestHTTPStaleConnection(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	only := serveWeb(t, srv, nil)
@@ -378,6 +381,7 @@ func TestHTTPStaleConnection(t *testing.T) {
 
 // TestHTTP2: requests without a body have none over HTTP/2 either.
 func TestHTTP2(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

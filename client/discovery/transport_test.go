@@ -74,6 +74,7 @@ func count(n int) func(*discovery.View) bool {
 // TestHTTPDrain: requests are spread over the members. One that drains gets no new ones, fails none,
 // and its end fails none either. While the cluster is away, everything goes on.
 func TestHTTPDrain(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	hold, held := make(chan struct{}), make(chan struct{})
@@ -154,6 +155,7 @@ func TestHTTPDrain(t *testing.T) {
 // TestHTTPRetries: where no connection is made, or one breaks, a request is tried elsewhere once, if
 // it may be sent twice.
 func TestHTTPRetries(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	good := serveWeb(t, srv, func(w http.ResponseWriter, req *http.Request) {
@@ -191,6 +193,7 @@ func TestHTTPRetries(t *testing.T) {
 
 // TestHTTPSRetries: where a handshake fails nothing was sent, so any request is tried elsewhere.
 func TestHTTPSRetries(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	good := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -234,6 +237,7 @@ func TestHTTPSRetries(t *testing.T) {
 // TestOwnAddress: a program that is a member of the service that it calls, by one client, is called
 // like any other member. A member without an address is refused.
 func TestOwnAddress(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	s, err := c.Session(t.Context(), "/default")
@@ -256,6 +260,7 @@ func TestOwnAddress(t *testing.T) {
 // TestHTTPBreaks: a connection that breaks before the answer is tried elsewhere only for what may
 // be done twice.
 func TestHTTPBreaks(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	var broken atomic.Int64
@@ -294,6 +299,7 @@ func TestHTTPBreaks(t *testing.T) {
 
 // TestHTTPWithoutMembers: each reason is said.
 func TestHTTPWithoutMembers(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	hc := httpClient(t, &discovery.Transport{Client: c, Node: "/default"})
@@ -337,6 +343,7 @@ func TestHTTPWithoutMembers(t *testing.T) {
 // TestHTTPS: a certificate is for the name of the service, or for ServerName, never for the address
 // that httptest's is for as well.
 func TestHTTPS(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	w := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { fmt.Fprint(w, req.Host, " ", req.Proto) }))

@@ -41,6 +41,7 @@ func (m noticedMember) encode(s *status) ([]byte, error) {
 
 // TestRefusedUpdate: an update that is refused beside another one takes nothing back but itself.
 func TestRefusedUpdate(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c, err := client.Dial(t.Context(), srv.Addr())
 	if err != nil {

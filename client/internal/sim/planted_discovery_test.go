@@ -27,4 +27,19 @@ var discoveryFaults = []plantedFault{
 		[]string{"\tif err != nil {\n\t\ts.done(b)\n", "\tif err != nil {\n\t\tif !errors.Is(err, context.Canceled) {\n\t\t\ts.done(b)\n\t\t}\n"},
 		"client/discovery", "TestCancelledRequests", "",
 	},
+	{
+		"failed-write-not-repeated", "client/discovery/registration.go",
+		[]string{"\t\tcase r.publish(ctx) != nil:\n\t\t\tt.Reset(stateInterval)\n", "\t\tdefault:\n\t\t\t_ = r.publish(ctx)\n"},
+		"client/discovery", "TestFailedWritesAreRepeated", "",
+	},
+	{
+		"failed-write-taken-for-none", "client/discovery/health.go",
+		[]string{"case state == s.written && !s.unsure:", "case state == s.written:"},
+		"client/discovery", "TestFailedWritesAreRepeated", "",
+	},
+	{
+		"failed-update-forgotten", "client/discovery/registration.go",
+		[]string{"\tcase err != nil:\n\t\tr.lookAtState()\n", ""},
+		"client/discovery", "TestFailedWritesAreRepeated", "",
+	},
 }

@@ -1,0 +1,92 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+var errWrite = errors.New("the write failed")
+
+// failingWrites is a server whose writes fail, now and then: they are refused, or have their effect and
+// the answer is lost.
+type failingWrites struct {
+	rng    *rand.Rand
+	fails  bool
+	failed int
+	data   string // that others see
+}
+
+func (f *failingWrites) update(_ context.Context, data []byte) error {
+	time.Sleep(time.Duration(f.rng.IntN(1500)) * time.Millisecond)
+	what := f.rng.IntN(4)
+	if !f.fails || what > 1 {
+		f.data = string(data)
+		return nil
+	}
+	if f.failed++; what == 1 {
+		f.data = string(data)
+	}
+	return errWrite
+}
+
+// TestFailedWritesAreRepeated: whatever writes fail, at whatever moment and with whatever effect, in
+// the end others see the state and the data that the member has, and State says so.
+func TestFailedWritesAreRepeated(t *testing.T) {
+	t.Parallel()
+	failed := 0
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			f := &failingWrites{rng: rand.New(rand.NewPCG(seed, 0)), fails: true}
+			e := Endpoint{Addr: "10.0.0.1:80"}
+			r := &Registration{
+				present: newPresent(e), log: slog.New(slog.DiscardHandler), update: f.update, changed: make(chan struct{}, 1),
+				writing: make(chan struct{}, 1),
+			}
+			encoded := func() string {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				data, err := r.present.get().encode(&r.status)
+				if err != nil {
+					t.Error(err)
+				}
+				return string(data)
+			}
+			f.data = encoded()
+			r.noteWritten(e, &r.status)
+			go r.write(ctx)
+			for range 8 {
+				switch f.rng.IntN(5) {
+				case 0:
+					r.observe(func(s *status) { s.drained = []string{"by a test", ""}[f.rng.IntN(2)] })
+				case 1, 2:
+					r.observe(func(s *status) { s.health.failing, s.health.why = !s.health.failing, "no disk" })
+				case 3:
+					e.Weight = 1 + f.rng.IntN(90)
+					if err := r.Update(ctx, e); err != nil && !errors.Is(err, errWrite) {
+						t.Error(err)
+					}
+				}
+				time.Sleep(time.Duration(f.rng.IntN(8000)) * time.Millisecond)
+			}
+			f.fails = false
+			time.Sleep(3 * stateInterval)
+			synctest.Wait()
+			state, _ := r.status.now("", "")
+			if want := encoded(); f.data != want || r.State() != state {
+				t.Errorf("seed %d: others see %s, and the member has %s; State says %s", seed, f.data, want, r.State())
+			}
+			failed += f.failed
+			stop()
+			synctest.Wait()
+		})
+	}
+	if failed < 300 {
+		t.Errorf("%d writes failed: the test does not try it", failed)
+	}
+}
