@@ -119,14 +119,16 @@ func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
 		return b
 	}
 	start := len(b)
-	b = varint.Encode(varint.Append(b, uint64(x.number)), x.fields)
+	b = varint.Encode(varint.Append(b, uint64(x.number)), bucketFields(x))
 	return closeRecord(b, start, 0, recordBucket, 0, sum)
 }
 
-// fields are those behind the number.
-func (b *bucket) fields(f *varint.Fields) {
-	varint.Byte(f, &b.state)
-	f.Uint(&b.epoch, &b.orderCounter, &b.versionFloor, &b.sessionCounter, &b.moveEpoch, &b.timeBase, &b.logBase)
+// bucketFields are those behind the number.
+func bucketFields(b *bucket) func(*varint.Fields) {
+	return func(f *varint.Fields) {
+		varint.Byte(f, &b.state)
+		f.Uint(&b.epoch, &b.orderCounter, &b.versionFloor, &b.sessionCounter, &b.moveEpoch, &b.timeBase, &b.logBase)
+	}
 }
 
 func (n *node) snapshotMark() *uint32          { return &n.snapMark }

@@ -175,7 +175,7 @@ func (x *restorer) bucket(r *varint.Reader) bool {
 	if b.state != bucketAbsent || b.epoch != 0 {
 		return false
 	}
-	varint.Decode(r, b.fields)
+	varint.Decode(r, bucketFields(b))
 	return b.state < bucketStates
 }
 
