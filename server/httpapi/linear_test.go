@@ -140,6 +140,41 @@ func (c lateConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// meetChanges has long polls begin while the one change is made that they are for: each is answered
+// with it.
+func meetChanges(t *testing.T, rng *rand.Rand, sites []*site, rounds int) {
+	const path = "/v1/config/quiet"
+	put := func(s *site, data string) int64 {
+		for {
+			if a := s.ask("PUT", path, "", data); a.status < 500 {
+				return a.wants(200).number("version")
+			}
+		}
+	}
+	version := put(sites[0], "")
+	for round := range rounds {
+		known := fmt.Sprintf(`If-None-Match: "%d"`, version)
+		var all sync.WaitGroup
+		for i := range 6 {
+			late := time.Duration(rng.Int64N(int64(10 * time.Millisecond)))
+			all.Go(func() {
+				time.Sleep(late)
+				a, err := sites[i%2].try(t.Context(), "GET", path+"?wait=30s", "", "", known)
+				for ; err == nil && a.status == 503; a, err = sites[i%2].try(t.Context(), "GET", path+"?wait=30s", "", "", known) {
+				}
+				if err != nil {
+					t.Error(err)
+				} else if a.status != 200 {
+					t.Errorf("a long poll is answered %d, and has slept through a change", a.status)
+				}
+			})
+		}
+		time.Sleep(time.Duration(rng.Int64N(int64(10 * time.Millisecond))))
+		version = put(sites[rng.IntN(2)], fmt.Sprint(round))
+		all.Wait()
+	}
+}
+
 // TestReadsAreLinear: strict and conditional reads and long polls, through two gateways with slow links
 // that break at times, show no state from before one that was acknowledged or read before they began,
 // and none that nobody wrote; and no long poll sleeps through a change.
@@ -257,6 +292,9 @@ func TestReadsAreLinear(t *testing.T) {
 					}
 					if polls {
 						x.what, query = "a long poll", "?wait=1m"
+						if r.IntN(2) == 0 { // it knows nothing of now, and is answered with what is there
+							header = []string{`If-None-Match: "none"`}
+						}
 					}
 					a := ask(r, "GET", path+query, "", "", header...)
 					x.ended = time.Now()
@@ -288,6 +326,7 @@ func TestReadsAreLinear(t *testing.T) {
 	}
 	writing.Wait()
 	close(written)
+	meetChanges(t, rng, sites, rounds)
 	last := interval{began: time.Now(), what: "the last change"} // it ends the long polls
 	last.number = sites[0].until("version", "PUT", "/v1/config/flags", "").number("version")
 	histories[0].wrote(last)
