@@ -136,7 +136,9 @@ type lateConn struct{ net.Conn }
 
 func (c lateConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	time.Sleep(rand.N(3 * time.Millisecond))
+	if rand.N(4) == 0 {
+		time.Sleep(rand.N(30 * time.Millisecond))
+	}
 	return n, err
 }
 
@@ -210,6 +212,31 @@ func TestReadsAreLinear(t *testing.T) {
 		}
 		return a
 	}
+	// shown notes what an answer shows, under its ETag, which is of one state.
+	var mu sync.Mutex
+	tags := []map[string]string{{}, {}}
+	shown := func(i int, a *answer, x interval) (tag string) {
+		if a.status == 404 {
+			return ""
+		}
+		tag = a.header.Get("ETag")
+		if i == 0 {
+			x.data = string(a.body)
+			x.number, _ = strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
+		} else if owners := a.doc["owners"].([]any); len(owners) > 0 {
+			token, _ := strconv.ParseInt(fmt.Sprint(owners[0].(map[string]any)["token"]), 10, 64)
+			x.number = 2 * token
+		}
+		histories[i].read(x)
+		mu.Lock()
+		defer mu.Unlock()
+		state := fmt.Sprintf("%d %s", x.number, x.data)
+		if before, ok := tags[i][tag]; ok && before != state {
+			t.Errorf("the ETag %s is of %q and of %q", tag, before, state)
+		}
+		tags[i][tag] = state
+		return tag
+	}
 	for w := range 3 { // writers
 		writing.Go(func() {
 			r := <-sources
@@ -219,6 +246,12 @@ func TestReadsAreLinear(t *testing.T) {
 					x.ended, x.number = time.Now(), a.number("version")
 				}
 				histories[0].wrote(x)
+				// What is read at once, at the other gateway too, is what was written, or newer.
+				x = interval{began: time.Now(), what: "a long poll that knows nothing"}
+				a := ask(r, "GET", "/v1/config/flags?wait=1m", "", "", `If-None-Match: "none"`)
+				if x.ended = time.Now(); a.status == 200 {
+					shown(0, a, x)
+				}
 				if r.IntN(10) == 0 {
 					cluster.Instance(r.IntN(3)).DropConnections()
 				}
@@ -248,31 +281,6 @@ func TestReadsAreLinear(t *testing.T) {
 				_ = ask(r, "DELETE", "/v1/session", session, "")
 			}
 		})
-	}
-	// shown notes what an answer shows, under its ETag, which is of one state.
-	var mu sync.Mutex
-	tags := []map[string]string{{}, {}}
-	shown := func(i int, a *answer, x interval) (tag string) {
-		if a.status == 404 {
-			return ""
-		}
-		tag = a.header.Get("ETag")
-		if i == 0 {
-			x.data = string(a.body)
-			x.number, _ = strconv.ParseInt(strings.Trim(tag, `"`), 10, 64)
-		} else if owners := a.doc["owners"].([]any); len(owners) > 0 {
-			token, _ := strconv.ParseInt(fmt.Sprint(owners[0].(map[string]any)["token"]), 10, 64)
-			x.number = 2 * token
-		}
-		histories[i].read(x)
-		mu.Lock()
-		defer mu.Unlock()
-		state := fmt.Sprintf("%d %s", x.number, x.data)
-		if before, ok := tags[i][tag]; ok && before != state {
-			t.Errorf("the ETag %s is of %q and of %q", tag, before, state)
-		}
-		tags[i][tag] = state
-		return tag
 	}
 	for i, path := range []string{"/v1/config/flags", "/v1/locks/lock"} {
 		for reader := range 6 {
