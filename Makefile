@@ -167,7 +167,7 @@ screenshot: ## remake the README's picture of the console, server/console/consol
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/replica/logstore ./shard/replica/wal ./shard/process/... ./shard/ratelimit ./shard/rollout \
 	  ./server/backup ./server/cluster ./server/delivery ./server/failuredetector ./server/httpapi/machine ./server/governor ./server/metrics \
-	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate ./client/ratelimit ./cmd/signalbox/top -update
+	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate ./client/ratelimit -update
 	go test ./client -run TestSavedFormat -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
