@@ -3,7 +3,9 @@ package main
 import (
 	"io"
 	"os"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -30,15 +32,29 @@ const helpTemplate = `{{filled . | trimTrailingWhitespaces}}
 
 {{.UsageString}}`
 
-func setHelp(root *cobra.Command, w io.Writer) {
-	width := lineWidth(w)
+// addTemplateFuncs adds functions to cobra's, of which a process has one table.
+var addTemplateFuncs = sync.OnceFunc(func() {
 	cobra.AddTemplateFunc("filled", func(cmd *cobra.Command) string {
+		width := helpWidth(cmd)
 		if cmd.Long != "" {
 			return fill(cmd.Long, width)
 		}
 		return fill(cmd.Short, width) + "."
 	})
-	cobra.AddTemplateFunc("flags", func(cmd *cobra.Command) string { return flagHelp(cmd, width) })
+	cobra.AddTemplateFunc("flags", func(cmd *cobra.Command) string { return flagHelp(cmd, helpWidth(cmd)) })
+})
+
+// widthNote is the annotation of the root with the width of help.
+const widthNote = "width"
+
+func helpWidth(cmd *cobra.Command) int {
+	width, _ := strconv.Atoi(cmd.Root().Annotations[widthNote])
+	return width
+}
+
+func setHelp(root *cobra.Command, w io.Writer) {
+	addTemplateFuncs()
+	root.Annotations = map[string]string{widthNote: strconv.Itoa(lineWidth(w))}
 	root.SetUsageTemplate(usageTemplate)
 	root.SetHelpTemplate(helpTemplate)
 }
