@@ -143,7 +143,7 @@ func TestKeptPlaces(t *testing.T) {
 		}
 		a.expire(at, at.until)
 		hasNotice(t, a, "given back since lock was not called again")
-		if l, err = other.Acquire(t.Context(), "x", client.Exclusive()); err != nil {
+		if _, err = other.Acquire(t.Context(), "x", client.Exclusive()); err != nil {
 			t.Error(err)
 		}
 	}
