@@ -11,8 +11,8 @@ import (
 )
 
 // shardsChanger changes the number of data shards, and waits until all is done and the client knows
-// it.
-func shardsChanger(t *testing.T, c *client.Client) func(shards uint32) error {
+// it: refresh may have the client look for a newer map, which it does every half a minute else.
+func shardsChanger(t *testing.T, c *client.Client, refresh func()) func(shards uint32) error {
 	ctx, operator := testContext(t), admin.New(c)
 	return func(shards uint32) error {
 		if _, err := operator.SetShards(ctx, "", shards); err != nil {
@@ -32,6 +32,9 @@ func shardsChanger(t *testing.T, c *client.Client) func(shards uint32) error {
 			}
 			if x.Done && len(owners) == int(shards) {
 				return nil
+			}
+			if x.Done {
+				refresh()
 			}
 		}
 	}
@@ -63,7 +66,7 @@ func TestListWhileBucketsMove(t *testing.T) {
 		session(t, c)
 	}
 	createNames(t, session(t, c), names)
-	change := shardsChanger(t, c)
+	change := shardsChanger(t, c, func() {})
 	done := make(chan error, 1)
 	go func() {
 		for _, shards := range []uint32{3, 1, 3, 1, 3, 1, 2} {
@@ -116,7 +119,7 @@ func TestListWhileShardsChange(t *testing.T) {
 	s := session(t, c)
 	const names = 2600 // more than a page of each shard
 	createNames(t, s, names)
-	change := shardsChanger(t, c)
+	change := shardsChanger(t, c, srv.DropConnections)
 	n, err := c.Node(ctx, "/default")
 	if err != nil {
 		t.Fatal(err)
