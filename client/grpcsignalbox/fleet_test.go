@@ -28,6 +28,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/grpcsignalbox"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -271,14 +272,13 @@ func (f *fleet) expect(what string, most int) {
 
 // TestFleet: backends and callers live through a rolling restart, killed backends, killed and
 // stopped servers, a cluster that is away, and a restore from a backup of before the last deploy.
-// With SIGNALBOX_LONG there are 20 backends of each kind and 50 callers with 2,000 calls a second,
+// In the long form there are 20 backends of each kind and 50 callers with 2,000 calls a second,
 // and the cluster is away for a minute.
 func TestFleet(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a fleet of processes is not short")
-	}
+	form.SkipUntil(t, form.Full, "it builds the server, and runs a fleet of processes")
+	t.Parallel()
 	each, callers, away := 4, 10, 12*time.Second
-	if os.Getenv("SIGNALBOX_LONG") != "" {
+	if form.Is(form.Long) {
 		each, callers, away = 20, 50, time.Minute
 	}
 	f := &fleet{t: t, dir: t.TempDir(), lists: map[string]*discovery.Endpoints{}, rest: 25 * time.Millisecond}

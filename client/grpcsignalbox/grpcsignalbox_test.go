@@ -132,6 +132,7 @@ func reached(t *testing.T, h healthpb.HealthClient, want ...*backend) {
 // TestGreeter: calls are spread by weight over three backends. One drains and leaves while calls go
 // on, the cluster goes away and returns, and no call fails.
 func TestGreeter(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	a, b, c := serve(t, srv, 100), serve(t, srv, 100), serve(t, srv, 300)
 	h := connect(t, dial(t, srv), "signalbox:///default/api")
@@ -175,6 +176,7 @@ func TestGreeter(t *testing.T) {
 
 // TestKilledBackend: calls that may wait, wait for one that is connected.
 func TestKilledBackend(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	a, b := serve(t, srv, 100), serve(t, srv, 100)
 	h := connect(t, dial(t, srv), "signalbox:///default/api")
@@ -197,6 +199,7 @@ func TestKilledBackend(t *testing.T) {
 // TestHealthChecks: with a health check in the service config, a backend that says that it does not
 // serve is left out by callers, whatever the list says, until it does again.
 func TestHealthChecks(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	a, b := serve(t, srv, 100), serve(t, srv, 100)
 	h := connect(t, dial(t, srv), "signalbox:///default/api", grpc.WithDefaultServiceConfig(
@@ -213,6 +216,7 @@ func TestHealthChecks(t *testing.T) {
 // TestNoMembers: calls end at once where there are no members, and no node; they begin to work when
 // there are.
 func TestNoMembers(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	h := connect(t, c, "signalbox:///default/api")
@@ -242,6 +246,7 @@ func TestNoMembers(t *testing.T) {
 
 // TestNothingIsKnown: while the cluster was never reached, calls wait as gRPC's do.
 func TestNothingIsKnown(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	b := serve(t, srv, 100)
 	c := dial(t, srv)
@@ -260,6 +265,7 @@ func TestNothingIsKnown(t *testing.T) {
 
 // TestWrongTargets: each is said when the connection is made.
 func TestWrongTargets(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	c := dial(t, srv)
 	for target, want := range map[string]string{
@@ -282,6 +288,7 @@ func TestWrongTargets(t *testing.T) {
 
 // TestReadme runs what the README shows: a member that serves gRPC, and a caller.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -312,6 +319,7 @@ func TestReadme(t *testing.T) {
 // TestStartsWhileAway: a program that starts while the cluster is away makes its channel, whose calls
 // wait for the list.
 func TestStartsWhileAway(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	b := serve(t, srv, 100)
 	srv.Unreachable()

@@ -2,6 +2,7 @@ package grpcsignalbox
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync"
 
 	"google.golang.org/grpc/balancer"
@@ -95,7 +96,7 @@ func newPicker(children []endpointsharding.ChildState) balancer.Picker {
 			weights = append(weights, max(1, Weight(c.Endpoint)))
 		}
 	}
-	return &picker{pickers: pickers, schedule: newSchedule(weights)}
+	return &picker{pickers: pickers, schedule: newSchedule(weights, rand.IntN)}
 }
 
 // picker takes the connected children in turns.

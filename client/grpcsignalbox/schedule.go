@@ -1,7 +1,7 @@
 package grpcsignalbox
 
 import (
-	"math/rand/v2"
+	"math"
 	"sync"
 )
 
@@ -16,21 +16,35 @@ type schedule struct {
 type turn struct {
 	at    float64
 	every float64
+	order int // of those that are due at once
 	index int
 }
 
-// newSchedule begins anywhere in the first round: callers that get a list at once should not all
-// begin with the same member.
-func newSchedule(weights []int) *schedule {
-	s := &schedule{}
-	for i, w := range weights {
-		s.due = append(s.due, turn{0.5 / float64(w), 1 / float64(w), i})
+// newSchedule begins anywhere in a round, with each index as often as its weight has it: callers that
+// get a list at once, and make one call, are spread as all calls of one caller are. random is
+// rand.IntN.
+func newSchedule(weights []int, random func(int) int) *schedule {
+	s, sum := &schedule{}, 0
+	for _, w := range weights {
+		sum += w
 	}
+	if sum == 0 {
+		return s
+	}
+	first, turns := 0, random(sum) // the index that begins, and its turns in the round before
+	for turns >= weights[first] {
+		turns -= weights[first]
+		first++
+	}
+	begin := (0.5 + float64(turns)) / float64(weights[first])
+	for i, w := range weights {
+		before := math.Ceil(begin*float64(w) - 0.5 - 1e-9)
+		order := (i - first + len(weights)) % len(weights)
+		s.due = append(s.due, turn{(0.5 + before) / float64(w), 1 / float64(w), order, i})
+	}
+	s.due[first].at = begin
 	for i := len(s.due)/2 - 1; i >= 0; i-- {
 		s.down(i)
-	}
-	for range rand.IntN(max(1, len(weights))) {
-		s.next()
 	}
 	return s
 }
@@ -46,7 +60,7 @@ func (s *schedule) next() int {
 
 func (s *schedule) before(i, j int) bool {
 	a, b := &s.due[i], &s.due[j]
-	return a.at < b.at || a.at == b.at && a.index < b.index
+	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
 // down moves a turn to its place in the heap.

@@ -18,7 +18,7 @@ func TestSchedule(t *testing.T) {
 			weights[i] = 1 + r.IntN([]int{1, 5, 1000}[r.IntN(3)])
 			sum += weights[i]
 		}
-		s := newSchedule(weights)
+		s := newSchedule(weights, rand.IntN)
 		for range 3 {
 			count := make([]int, len(weights))
 			for range sum {
@@ -34,9 +34,40 @@ func TestSchedule(t *testing.T) {
 			}
 		}
 	}
-	s := newSchedule([]int{100, 200, 300})
+	s := newSchedule([]int{100, 200, 300}, rand.IntN)
 	if n := testing.AllocsPerRun(100, func() { s.next() }); n != 0 {
 		t.Errorf("a pick allocates %v times", n)
+	}
+}
+
+// TestFreshCallersAreSpread: of the first calls of many callers that have just got a list, each member
+// gets its weight's share, and of the second ones no more than twice, nor less than half of it.
+func TestFreshCallersAreSpread(t *testing.T) {
+	const callers = 20_000
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, weights := range [][]int{{1}, {1, 1}, {7, 7, 7, 7, 7}, {10, 1}, {1, 10}, {100, 1, 50}, {3, 1, 4, 1, 5, 9, 2, 6}} {
+		sum := 0
+		for _, w := range weights {
+			sum += w
+		}
+		count := [2][]int{make([]int, len(weights)), make([]int, len(weights))}
+		for range callers {
+			s := newSchedule(weights, r.IntN)
+			count[0][s.next()]++
+			count[1][s.next()]++
+		}
+		for call, n := range count {
+			for i, w := range weights {
+				want := callers * w / sum
+				least, most := want*4/5, want*6/5 // chance
+				if call > 0 {                     // and the order of the turns
+					least, most = want/2, want*2
+				}
+				if n[i] < least || n[i] > most {
+					t.Errorf("weights %v: member %d gets call %d of %d callers, %d by its weight: %v", weights, i, call+1, n[i], want, n)
+				}
+			}
+		}
 	}
 }
 
@@ -45,7 +76,7 @@ func BenchmarkPick(b *testing.B) {
 	for i := range weights {
 		weights[i] = 1 + i*7
 	}
-	s := newSchedule(weights)
+	s := newSchedule(weights, rand.IntN)
 	b.ReportAllocs()
 	for range b.N {
 		s.next()

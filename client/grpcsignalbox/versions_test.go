@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // grpcVersions are the two newest minor versions of gRPC: that of go.mod, and the one before.
@@ -17,13 +19,12 @@ const (
 	cloud    = "cloud.google.com/go@v0.121.0"
 )
 
-// TestVersionsOfGRPC runs the short tests with each version, and with the newest one those of
+// TestVersionsOfGRPC runs the ordinary tests with each version, and with the newest one those of
 // outlier detection. That is a part of gRPC's package xds, whose dependencies are none of this
 // module's.
 func TestVersionsOfGRPC(t *testing.T) {
-	if testing.Short() {
-		t.Skip("building gRPC is not short")
-	}
+	form.SkipUntil(t, form.Full, "it builds gRPC in several versions")
+	t.Parallel()
 	for i, version := range grpcVersions {
 		t.Run(version, func(t *testing.T) {
 			dir := t.TempDir()
@@ -34,7 +35,9 @@ func TestVersionsOfGRPC(t *testing.T) {
 			}
 			file := filepath.Join(dir, "go.mod")
 			run := func(args ...string) (string, error) {
-				out, err := exec.CommandContext(t.Context(), "go", args...).CombinedOutput()
+				cmd := exec.CommandContext(t.Context(), "go", args...)
+				cmd.Env = append(os.Environ(), "SIGNALBOX_TEST=")
+				out, err := cmd.CombinedOutput()
 				return string(out), err
 			}
 			if out, err := run("mod", "edit", "-require=google.golang.org/grpc@"+version, "-require="+genproto, "-require="+cloud, file); err != nil {
@@ -43,7 +46,7 @@ func TestVersionsOfGRPC(t *testing.T) {
 			if out, err := run("mod", "download", "-modfile="+file, "google.golang.org/grpc@"+version); err != nil {
 				t.Skipf("gRPC %s cannot be had: %s", version, out)
 			}
-			args := []string{"test", "-mod=mod", "-modfile=" + file, "-short", "-count=1", "."}
+			args := []string{"test", "-mod=mod", "-modfile=" + file, "-count=1", "."}
 			if i == 0 {
 				args = append(args, "./testdata/outlier")
 			}
