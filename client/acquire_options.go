@@ -136,8 +136,9 @@ var (
 )
 
 var (
-	errOwnAmount = protocol.Errorf(protocol.StatusBadRequest, "a lock, an election and a service have an amount of their own; "+
-		"leave out Count, Ephemeral, Shared, Exclusive, CreateLimit and ExactLimit")
+	errOwnAmount = protocol.Errorf(protocol.StatusBadRequest,
+		"a lock, an election and a service have an amount of their own; "+
+			"leave out Count, Ephemeral, Shared, Exclusive, CreateLimit and ExactLimit")
 	errTryWaits = protocol.Errorf(protocol.StatusBadRequest,
 		"an acquire that takes what is free does not wait; leave out Wait and FailOnDeadlock")
 	errOwnData = protocol.Errorf(protocol.StatusBadRequest, "a member's data is an argument of Register; leave out Data")

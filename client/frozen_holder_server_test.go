@@ -88,7 +88,7 @@ func TestNoTwoHolders(t *testing.T) {
 	selfCheck, grace := 500*time.Millisecond, 1500*time.Millisecond
 	_, err := admin.Nodes(dial(t, srv)).Create(testContext(t), "/belief", admin.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace})
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), length+await.Limit) // on a machine that is busy with other things
+	ctx, cancel := context.WithTimeout(context.Background(), length+await.Limit)
 	defer cancel()
 	var mu sync.Mutex
 	newest := map[string]uint64{}
