@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 )
 
@@ -31,17 +32,19 @@ var names = []string{"", "full", "long", "soak"}
 // String is the form's value in SIGNALBOX_TEST, empty for Test.
 func (f Form) String() string { return names[f] }
 
-var chosen = func() Form {
+// chosen reads the variable while tests run, and not before: then `go test` knows that the result depends on it, and
+// takes none of another form from its cache.
+var chosen = sync.OnceValue(func() Form {
 	text := os.Getenv("SIGNALBOX_TEST")
 	i := slices.Index(names, text)
 	if i < 0 {
 		panic(fmt.Sprintf("SIGNALBOX_TEST is %q; give full, long or soak, or leave it out", text))
 	}
 	return Form(i)
-}()
+})
 
 // Is reports whether this run is of form f or a longer one.
-func Is(f Form) bool { return chosen >= f }
+func Is(f Form) bool { return chosen() >= f }
 
 // Of returns the size of a test: short in the ordinary form and in `full`, long in the longer ones.
 func Of[T any](short, long T) T {
@@ -53,7 +56,7 @@ func Of[T any](short, long T) T {
 
 // Size returns the size of a test that a person does not wait for in full.
 func Size[T any](test, full, long T) T {
-	if chosen == Test {
+	if !Is(Full) {
 		return test
 	}
 	return Of(full, long)
