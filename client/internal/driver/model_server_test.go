@@ -18,7 +18,7 @@ type modelMachine struct {
 	slept        time.Duration // which the clock of leases shows, and the time of day
 	unseen       time.Duration // which the time of day alone shows
 	set          time.Duration // ahead, or back, for nothing
-	undisturbed  time.Duration // real time since which nothing of this happened, and the server was reached
+	disturbed    time.Duration // real time, when something of this happened last, or the server went or came back
 	doubted      time.Duration // clock, when the machine slept unseen last
 	wrongForward bool          // the time of day was set ahead
 }

@@ -99,7 +99,7 @@ func (r *modelRun) step() {
 		m.mu.Lock()
 		f()
 		m.mu.Unlock()
-		m.undisturbed = m.real()
+		m.disturbed = m.real()
 	}
 	var what string
 	switch n := r.rng.IntN(30); {
@@ -341,7 +341,7 @@ func (r *modelRun) agree(l *modelLease) {
 		r.fail("%s was released, and is lost with %v", l.name, lost)
 	case lost != nil && over != lost:
 		r.fail("%s is lost with %v, and over with %v", l.name, lost, over)
-	case !held && over == nil && r.server.lives() && r.calm():
+	case !held && over == nil && r.server.lives() && r.undisturbed():
 		if left, hold, ok := r.server.left(l.name); !ok && r.server.has(l.name, l.Token) || left > hold/8 {
 			r.fail("%s is not held, and has %s left of %s at the server, which answers", l.name, left, hold)
 		}
@@ -371,12 +371,12 @@ func (r *modelRun) agree(l *modelLease) {
 	}
 }
 
-// calm reports whether nothing has disturbed the machine for as long as a session needs.
-func (r *modelRun) calm() bool {
+// undisturbed reports whether nothing has disturbed the machine for as long as a session needs.
+func (r *modelRun) undisturbed() bool {
 	r.server.mu.Lock()
 	away := r.server.away
 	r.server.mu.Unlock()
-	return !away && r.answered() && r.machine.real()-r.machine.undisturbed > 2*modelTimeout
+	return !away && r.answered() && r.machine.real()-r.machine.disturbed > 2*modelTimeout
 }
 
 func (r *modelRun) sessionAgrees() {
@@ -390,7 +390,7 @@ func (r *modelRun) sessionAgrees() {
 		r.fail("the session is over: %t, and its context with %v", over, context.Cause(r.ctx))
 	case over && r.stopped.Load() != 1 || !over && r.stopped.Load() != 0:
 		r.fail("the session is over: %t, and that was said %d times", over, r.stopped.Load())
-	case !held && r.server.lives() && r.calm():
+	case !held && r.server.lives() && r.undisturbed():
 		r.fail("the session is not held, and the server answers")
 	}
 }
