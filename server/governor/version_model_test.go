@@ -85,7 +85,9 @@ func (r *versionRun) step(rng *rand.Rand) {
 		if len(r.v.running) >= 5 {
 			return
 		}
-		res := r.apply(&meta.Join{UUID: uuid, Address: uuid, RaftAddress: uuid, Version: meta.Version{Major: 1, Minor: minor}})
+		res := r.apply(&meta.Join{
+			UUID: uuid, Address: uuid, RaftAddress: uuid, Version: meta.Version{Major: 1, Minor: minor},
+		})
 		if r.must("join", res, ok); ok {
 			r.v.running[res.Instance] = minor
 		}
@@ -136,7 +138,8 @@ func (r *versionRun) govern() {
 // tooEarly proposes each version that the cluster may not have yet.
 func (r *versionRun) tooEarly() {
 	for minor := r.v.cluster + 1; minor < r.v.cluster+3; minor++ {
-		if res := r.apply(&meta.ClusterVersion{Version: meta.Version{Major: 1, Minor: minor}}); res.Status != protocol.StatusAborted {
+		res := r.apply(&meta.ClusterVersion{Version: meta.Version{Major: 1, Minor: minor}})
+		if res.Status != protocol.StatusAborted {
 			r.t.Fatalf("version 1.%d of the cluster is answered with %s: %+v", minor, res.Status, r.v)
 		}
 	}

@@ -77,8 +77,8 @@ func checkClosed(e *Engine, sessions []*Session, open []*Request) error {
 		}
 	}
 	if len(open)+len(e.conns)+len(e.sessions) > 0 || len(e.timers.heap) > 0 {
-		return fmt.Errorf("an engine that is closed has %d calls without an outcome, %d connections, %d sessions and %d timers",
-			len(open), len(e.conns), len(e.sessions), len(e.timers.heap))
+		return fmt.Errorf(
+			"an engine that is closed has %d calls without an outcome, %d connections, %d sessions and %d timers", len(open), len(e.conns), len(e.sessions), len(e.timers.heap))
 	}
 	return nil
 }

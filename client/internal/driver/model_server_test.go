@@ -189,7 +189,8 @@ func (s *modelServer) preempt(name string, number uint64) bool {
 	}
 	c := s.conns[len(s.conns)-1]
 	c.send(protocol.KindLeasePreempted, 0, 0, &protocol.LeasePreempted{
-		Session: 1, Name: []byte(name), OrderID: l.token, Preemption: number, Now: s.millis(), Until: uint64(l.until.Milliseconds()),
+		Session: 1, Name: []byte(name), OrderID: l.token, Preemption: number, Now: s.millis(),
+		Until: uint64(l.until.Milliseconds()),
 	})
 	return true
 }
@@ -284,11 +285,13 @@ func (c *modelConn) answer(h protocol.Header) {
 func (s *modelServer) renew() { s.deadline = s.machine.real() + modelTimeout }
 
 func (s *modelServer) session(epoch uint64) *protocol.SessionReply {
-	return &protocol.SessionReply{Session: 1, Epoch: epoch, Shard: 1, Timeout: uint64(modelTimeout.Milliseconds()), Node: 7}
+	return &protocol.SessionReply{
+		Session: 1, Epoch: epoch, Shard: 1, Timeout: uint64(modelTimeout.Milliseconds()), Node: 7,
+	}
 }
 
-// acquire grants, changes, or says again what the present state is. What it was asked by an older number it has
-// done.
+// acquire grants, changes, or says again what the present state is. What it was asked by an older
+// number it has done.
 func (s *modelServer) acquire(m *protocol.Acquire) *protocol.AcquireReply {
 	l := s.leases[string(m.Name)]
 	switch {

@@ -206,7 +206,8 @@ func (r *modelRun) release() string {
 		return "-"
 	}
 	x := r.call("release "+l.name, func() core.Result { return l.Release(context.Background()) })
-	if l.released = errors.Is(l.Over(), core.ErrReleased); l.released == (x.returned.Load() && x.result.Err != nil) && r.s.Err() == nil {
+	l.released = errors.Is(l.Over(), core.ErrReleased)
+	if failed := x.returned.Load() && x.result.Err != nil; l.released == failed && r.s.Err() == nil {
 		r.fail("a release returns %v, and the lease is over with %v", x.result.Err, l.Over())
 	}
 	return "release " + l.name
@@ -437,7 +438,9 @@ func TestModel(t *testing.T) {
 		})
 	}
 	t.Log(counts)
-	for _, what := range []string{"acquired", "extended", "preempted", "ends soon", "lost at its bound", "session over"} {
+	for _, what := range []string{
+		"acquired", "extended", "preempted", "ends soon", "lost at its bound", "session over",
+	} {
 		if counts[what] < 30 && *seed == 0 && !t.Failed() {
 			t.Errorf("%s happened %d times: the runs do not try it", what, counts[what])
 		}
