@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,15 +16,24 @@ var errWrite = errors.New("the write failed")
 // failingWrites is a server whose writes fail, now and then: they are refused, or have their effect and
 // the answer is lost.
 type failingWrites struct {
+	mu     sync.Mutex
 	rng    *rand.Rand
 	fails  bool
 	failed int
 	data   string // that others see
 }
 
+func (f *failingWrites) random(n int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.rng.IntN(n)
+}
+
 func (f *failingWrites) update(_ context.Context, data []byte) error {
-	time.Sleep(time.Duration(f.rng.IntN(1500)) * time.Millisecond)
-	what := f.rng.IntN(4)
+	time.Sleep(time.Duration(f.random(1500)) * time.Millisecond)
+	what := f.random(4)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if !f.fails || what > 1 {
 		f.data = string(data)
 		return nil
@@ -61,20 +71,22 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 			r.noteWritten(e, &r.status)
 			go r.write(ctx)
 			for range 8 {
-				switch f.rng.IntN(5) {
+				switch f.random(5) {
 				case 0:
-					r.observe(func(s *status) { s.drained = []string{"by a test", ""}[f.rng.IntN(2)] })
+					r.observe(func(s *status) { s.drained = []string{"by a test", ""}[f.random(2)] })
 				case 1, 2:
 					r.observe(func(s *status) { s.health.failing, s.health.why = !s.health.failing, "no disk" })
 				case 3:
-					e.Weight = 1 + f.rng.IntN(90)
+					e.Weight = 1 + f.random(90)
 					if err := r.Update(ctx, e); err != nil && !errors.Is(err, errWrite) {
 						t.Error(err)
 					}
 				}
-				time.Sleep(time.Duration(f.rng.IntN(8000)) * time.Millisecond)
+				time.Sleep(time.Duration(f.random(8000)) * time.Millisecond)
 			}
+			f.mu.Lock()
 			f.fails = false
+			f.mu.Unlock()
 			time.Sleep(3 * stateInterval)
 			synctest.Wait()
 			state, _ := r.status.now("", "")

@@ -62,6 +62,14 @@ type modelCall struct {
 	result   core.Result
 }
 
+// err is the call's error, if it has returned.
+func (x *modelCall) err() error {
+	if x.returned.Load() {
+		return x.result.Err
+	}
+	return nil
+}
+
 func (r *modelRun) fail(format string, args ...any) {
 	r.t.Helper()
 	r.t.Fatalf("%s\nafter %v", fmt.Sprintf(format, args...), r.trace)
@@ -160,7 +168,7 @@ func (r *modelRun) acquire() string {
 		r.leases = append(r.leases, l)
 		l.Observe(func(error) { l.ends.Add(1) })
 	}
-	return fmt.Sprintf("acquire %s %v: %v", name, o.Options, x.result.Err)
+	return fmt.Sprintf("acquire %s %v: %v", name, o.Options, x.err())
 }
 
 func (r *modelRun) hold() uint64 { return uint64(500 + r.rng.IntN(4000)) }
@@ -185,7 +193,7 @@ func (r *modelRun) extend() string {
 	if l.late = l.late || !x.returned.Load(); !l.late && x.result.Err == nil {
 		r.counts["extended"]++
 	}
-	return fmt.Sprintf("extend %s to %d ms: %v", l.name, hold, x.result.Err)
+	return fmt.Sprintf("extend %s to %d ms: %v", l.name, hold, x.err())
 }
 
 func (r *modelRun) preempt() string {
