@@ -55,6 +55,14 @@ type modelLease struct {
 	ends      atomic.Int32
 }
 
+// Over is why the lease is over, without a look at the clocks.
+func (l *modelLease) Over() error {
+	d := l.session().d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return l.Lease.Over()
+}
+
 // modelCall is a call on a goroutine of its own.
 type modelCall struct {
 	what     string
