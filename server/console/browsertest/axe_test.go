@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/console"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // axe is the script of axe-core, an accessibility checker, at the version and with the hash that
@@ -45,9 +46,7 @@ func axe(t *testing.T) string {
 
 // TestAxe looks at all pages with axe-core: nothing that it calls serious or critical.
 func TestAxe(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes long: make browser")
-	}
+	form.SkipUntil(t, form.Full, "all pages, in a browser")
 	script := axe(t)
 	srv := servertest.Start(t, servertest.Shards(2))
 	site := startConsole(t, console.Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"flag"
 	"fmt"
 	"net/url"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/console"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 func semaphore(name string) string {
@@ -45,7 +47,7 @@ func TestLive(t *testing.T) {
 	holder := session(t, dial(t, srv.Addr()), "holder@a")
 
 	tabs, more := []context.Context{b.ctx}, 6
-	if testing.Short() {
+	if !form.Is(form.Full) {
 		more = 1
 	}
 	for range more {
@@ -203,7 +205,7 @@ func TestHostileText(t *testing.T) {
 	holder := session(t, dial(t, srv.Addr()), hostile)
 	long := strings.Repeat("<b onmouseover=alert(3)>", 1<<20/24)
 	for _, name := range []string{hostile, "\u202eright-to-left\u202d", "שלום עולם", "nul\x00\xff\x1b[31m", strings.Repeat("w", 1024)} {
-		if testing.Short() && name != hostile {
+		if !form.Is(form.Full) && name != hostile {
 			continue
 		}
 		b.run(b.ctx, "open", chromedp.Navigate(site+semaphore(name)))
@@ -343,9 +345,7 @@ const checks = `(() => {
 
 // TestEveryPage looks at all pages, in four widths, light and dark.
 func TestEveryPage(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes long: make browser")
-	}
+	form.SkipUntil(t, form.Full, "all pages, in a browser")
 	srv := servertest.Start(t, servertest.Shards(2))
 	site := startConsole(t, console.Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})
 	b := openBrowser(t)
@@ -442,11 +442,13 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	}
 }
 
+var screenshot = flag.String("screenshot", "", "the file that TestScreenshot makes")
+
 // TestScreenshot remakes the README's picture: a contended semaphore. make screenshot runs it.
 func TestScreenshot(t *testing.T) {
-	file := os.Getenv("SIGNALBOX_SCREENSHOT")
+	file := *screenshot
 	if file == "" {
-		t.Skip("SIGNALBOX_SCREENSHOT names no file: make screenshot")
+		t.Skip("-screenshot names no file: make screenshot")
 	}
 	srv := servertest.Start(t, servertest.Shards(2), servertest.RealTime())
 	site := startConsole(t, console.Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})

@@ -3,6 +3,7 @@ package browsertest
 import (
 	"context"
 	"encoding/base64"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -25,13 +26,18 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestLooks writes a picture of each page into the folder that SIGNALBOX_LOOKS names, light and
+var (
+	looks   = flag.String("looks", "", "the folder into which TestLooks writes its pictures")
+	looksAt = flag.String("looks-at", "", "the pages of these pictures, by name, in commas; empty: all")
+)
+
+// TestLooks writes a picture of each page into the folder that -looks names, light and
 // dark, wide and narrow, so that somebody looks at them: three instances with 10,000 semaphores, a
 // stuck rollout, a round that waits and a contended lock.
 func TestLooks(t *testing.T) {
-	dir := os.Getenv("SIGNALBOX_LOOKS")
+	dir := *looks
 	if dir == "" {
-		t.Skip("SIGNALBOX_LOOKS names no folder for pictures")
+		t.Skip("-looks names no folder for pictures")
 	}
 	audit := t.TempDir()
 	cluster := servertest.StartCluster(t, 3, servertest.Shards(2), servertest.Config(func(c *server.Config) {
@@ -45,9 +51,8 @@ func TestLooks(t *testing.T) {
 	t.Cleanup(c.CloseWithoutRelease)
 	pages := busyCluster(t, c, cluster.Addrs())
 	b := openBrowser(t)
-	only := os.Getenv("SIGNALBOX_LOOKS_AT") // names of pages, in commas; empty: all
 	for name, path := range pages {
-		if only != "" && !slices.Contains(strings.Split(only, ","), name) {
+		if *looksAt != "" && !slices.Contains(strings.Split(*looksAt, ","), name) {
 			continue
 		}
 		b.run(b.ctx, "open "+path, look(1280, 900, "light"), chromedp.Navigate(site+path))

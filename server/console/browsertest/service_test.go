@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/console"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // tabTo presses Tab until an expression about the focused element is true.
@@ -74,7 +75,7 @@ func TestService(t *testing.T) {
 	if r.State() != discovery.Draining {
 		t.Error("the member does not drain")
 	}
-	if testing.Short() {
+	if !form.Is(form.Full) {
 		return
 	}
 	b.run(b.ctx, "open the list", chromedp.Navigate(site+"/services?node=%2Fdefault"))
