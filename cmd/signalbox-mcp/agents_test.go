@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,7 +18,10 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
+
+var seedFlag = flag.Uint64("seed", 0, "of TestRandomAgents; 0: another one each time")
 
 // model is what a random run knows of the agents: what each was told that it has, and which losses
 // it has to be told.
@@ -34,8 +39,12 @@ type model struct {
 // holds, and for no longer than its bound; and the server has a session for each agent that lives.
 func TestRandomAgents(t *testing.T) {
 	t.Parallel()
-	seed := rand.Uint64()
-	t.Logf("the seed is %d", seed)
+	seed := cmp.Or(*seedFlag, rand.Uint64())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("again, in cmd/signalbox-mcp: go test -run '^TestRandomAgents$' . -seed %d", seed)
+		}
+	})
 	srv := servertest.Start(t, servertest.RealTime())
 	c, err := client.New(client.Config{Endpoints: []string{srv.Addr()}})
 	if err != nil {
@@ -51,7 +60,10 @@ func TestRandomAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.host = attach(t, there, "")
-	for range 1500 {
+	for step := range form.Of(1500, 15_000) {
+		if step%100 == 99 {
+			m.checkSessions(other)
+		}
 		name := fmt.Sprint("n", m.rng.IntN(5))
 		agent := []string{"", "one", "two", "three"}[m.rng.IntN(4)]
 		if m.rng.IntN(10) == 0 { // a passer-by, for which an idle agent makes room
@@ -89,7 +101,13 @@ func TestRandomAgents(t *testing.T) {
 			}
 		}
 	}
-	await.True(t, "the server's sessions are those of the agents", func() bool {
+	m.checkSessions(other)
+}
+
+// checkSessions fails the test unless the server has a session for each agent that lives, and no other.
+func (m *model) checkSessions(other *client.Session) {
+	m.t.Helper()
+	await.True(m.t, "the server's sessions are those of the agents", func() bool {
 		want := []uint64{other.ID()}
 		m.all.mu.Lock()
 		for _, a := range m.all.list {
@@ -99,9 +117,9 @@ func TestRandomAgents(t *testing.T) {
 		}
 		m.all.mu.Unlock()
 		var got []uint64
-		for s, err := range admin.OfNode(other.Node()).Sessions(t.Context()) {
+		for s, err := range admin.OfNode(other.Node()).Sessions(m.t.Context()) {
 			if err != nil {
-				t.Fatal(err)
+				m.t.Fatal(err)
 			}
 			got = append(got, s.ID)
 		}

@@ -3,16 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
@@ -116,15 +117,12 @@ func (h *host) lock(a args) said {
 // awaitText calls a tool until its text has words.
 func (h *host) awaitText(tool string, a args, words string) said {
 	h.t.Helper()
-	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		s := h.call(tool, a)
-		if strings.Contains(s.text, words) {
-			return s
-		}
-		if time.Since(began) > 2*time.Minute {
-			h.t.Fatalf("%s %v does not say %q, but %s", tool, a, words, s.text)
-		}
-	}
+	var s said
+	await.True(h.t, fmt.Sprintf("an answer to %s %v that says %q", tool, a, words), func() bool {
+		s = h.call(tool, a)
+		return strings.Contains(s.text, words)
+	})
+	return s
 }
 
 // session starts a session of another program.
