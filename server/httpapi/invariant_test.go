@@ -26,20 +26,20 @@ func callersOf(x *session) (calls int64, ends time.Duration) {
 }
 
 // fault says why nothing would ever end a session; empty: something will.
-func (x *session) fault() string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	calls, ends := callersOf(x)
-	if x.machine.State() == machine.Live && (calls == 0) != (ends != 0) || calls < 0 {
+func (s *session) fault() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls, ends := callersOf(s)
+	if s.machine.State() == machine.Live && (calls == 0) != (ends != 0) || calls < 0 {
 		return fmt.Sprintf("has %d callers, and its end is set to %s", calls, ends)
 	}
-	next, now := x.machine.Next(), boottime.Now()
+	next, now := s.machine.Next(), boottime.Now()
 	switch {
 	case next == 0:
-	case x.timer == nil:
+	case s.timer == nil:
 		return fmt.Sprintf("is due in %s, and has no timer", next-now)
-	case x.timer.Stop():
-		x.timer.Reset(next - now)
+	case s.timer.Stop():
+		s.timer.Reset(next - now)
 	case next-now > time.Second, now-next > await.Limit: // else it has fired, and waits for the lock
 		return fmt.Sprintf("is due in %s, and its timer does not run", next-now)
 	}

@@ -132,7 +132,8 @@ func (s *site) ask(method, path, session, body string, header ...string) *answer
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		if slow := time.Since(sent) >= readyTimeout && a.doc["code"] == "unavailable"; !slow || time.Now().After(end) {
+		late := a.doc["code"] == "unavailable" || a.doc["code"] == "outcome_unknown"
+		if !late || time.Since(sent) < readyTimeout || time.Now().After(end) {
 			return a
 		}
 	}

@@ -101,8 +101,8 @@ func (s *states) check(lock bool) (faults []string) {
 	return faults
 }
 
-// TestJudge: the judge of histories finds what cannot be, and nothing else.
-func TestJudge(t *testing.T) {
+// TestHistoryCheck: the check of histories finds what cannot be, and nothing else.
+func TestHistoryCheck(t *testing.T) {
 	t.Parallel()
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }
 	one := func(number int64, began, ended int) interval {

@@ -231,16 +231,17 @@ func TestLostAnswer(t *testing.T) {
 	for turn := range 3 {
 		name := fmt.Sprintf("/v1/locks/lost-%d", turn)
 		direct := one.url
-		lossy.deaf.Store(true)
-		one.url = lossy.url()
-		if a, err := one.try(t.Context(), "POST", name+"?ttl=1m", alice, "mine"); err == nil {
-			t.Fatalf("the answer is not lost: %s", a.body)
-		}
-		one.url = direct
-		owners, _ := two.ask("GET", name, "", "").wants(200).doc["owners"].([]any)
-		if len(owners) != 1 {
-			t.Fatalf("%d hold what was granted", len(owners))
-		}
+		var owners []any
+		await.True(t, "a grant whose answer is lost", func() bool { // it may be a refusal of a busy machine
+			lossy.deaf.Store(true)
+			one.url = lossy.url()
+			if a, err := one.try(t.Context(), "POST", name+"?ttl=5m", alice, "mine"); err == nil {
+				t.Fatalf("the answer is not lost: %s", a.body)
+			}
+			one.url = direct
+			owners, _ = two.ask("GET", name, "", "").wants(200).doc["owners"].([]any)
+			return len(owners) == 1
+		})
 		token := fmt.Sprint(owners[0].(map[string]any)["token"])
 		var all sync.WaitGroup
 		for i := range 100 {
