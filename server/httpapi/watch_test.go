@@ -109,3 +109,14 @@ func TestLargeDocument(t *testing.T) {
 		t.Errorf("%d owners are shown, %d with their data", len(list), shown)
 	}
 }
+
+// TestTimesOfAnswers: the bound of a lease bounds what answers of its session say, and a long poll
+// without a change lasts for its wait. Each answer is checked for that.
+func TestTimesOfAnswers(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, servertest.Start(t, servertest.RealTime()))
+	s.ask("POST", "/v1/locks/a?ttl=5m&hold=1m", alice, "").wants(200)
+	s.ask("POST", "/v1/session/keepalive?holding=a", alice, "").wants(200)
+	tag := s.ask("PUT", "/v1/config/a", "", "x").wants(200).header.Get("ETag")
+	s.ask("GET", "/v1/config/a?wait=200ms", "", "", "If-None-Match: "+tag).wants(304)
+}
