@@ -157,7 +157,7 @@ func (w *oracleWorld) change(p *oracleProgram) {
 		q.demand, q.patience, q.most = rate*(0.2+r.Float64()), 100+1000*r.Float64(), 50
 	}
 	q.amount = uint64(small) * 1000
-	q.next = max(q.next, w.now)
+	q.next = w.now
 	for _, c := range q.waiting {
 		p.m.cancel(p.clock(w.now), c.call, errNotInTime)
 	}
