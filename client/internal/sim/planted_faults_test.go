@@ -37,14 +37,6 @@ var longer = map[string]form.Form{
 	"pong-in-doubt": form.Long, // after 2,667
 }
 
-// foundIn is the shortest form of the fault's test that finds it.
-func (f *plantedFault) foundIn() form.Form {
-	if f.histories != "" {
-		return form.Full
-	}
-	return longer[f.name]
-}
-
 // TestPlantedFaultsApply: each old text is in its file once.
 func TestPlantedFaultsApply(t *testing.T) {
 	for name := range longer {

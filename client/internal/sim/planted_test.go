@@ -133,3 +133,11 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		})
 	}
 }
+
+// foundIn is the shortest form of the fault's test that finds it.
+func (f *plantedFault) foundIn() form.Form {
+	if f.histories != "" {
+		return form.Full
+	}
+	return longer[f.name]
+}
