@@ -68,7 +68,7 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 				return string(data)
 			}
 			f.data = encoded()
-			r.noteWritten(e, &r.status)
+			r.noteWritten(e, 0, &r.status)
 			go r.write(ctx)
 			for range 8 {
 				switch f.random(5) {
@@ -76,11 +76,17 @@ func TestFailedWritesAreRepeated(t *testing.T) {
 					r.observe(func(s *status) { s.drained = []string{"by a test", ""}[f.random(2)] })
 				case 1, 2:
 					r.observe(func(s *status) { s.health.failing, s.health.why = !s.health.failing, "no disk" })
-				case 3:
+				case 3, 4: // while another write is under way, or not
+					if f.random(2) == 0 {
+						r.observe(func(s *status) { s.drained = []string{"by a test", ""}[f.random(2)] })
+						time.Sleep(time.Millisecond)
+					}
 					e.Weight = 1 + f.random(90)
-					if err := r.Update(ctx, e); err != nil && !errors.Is(err, errWrite) {
+					ctx, cancel := context.WithTimeout(ctx, time.Duration(1+f.random(1000))*time.Millisecond)
+					if err := r.Update(ctx, e); err != nil && !errors.Is(err, errWrite) && ctx.Err() == nil {
 						t.Error(err)
 					}
+					cancel()
 				}
 				time.Sleep(time.Duration(f.random(8000)) * time.Millisecond)
 			}

@@ -77,8 +77,9 @@ type Registration struct {
 type present struct {
 	updating chan struct{} // capacity 1: held by the Update that runs
 
-	mu     sync.Mutex
-	member Member
+	mu      sync.Mutex
+	member  Member
+	edition uint64 // rises with each member
 
 	reporting sync.Mutex // held while a state is reported
 	state     State      // that was reported last; empty: Ready
@@ -87,15 +88,21 @@ type present struct {
 func newPresent(m Member) *present { return &present{member: m, updating: make(chan struct{}, 1)} }
 
 func (p *present) get() Member {
+	m, _ := p.getEdition()
+	return m
+}
+
+func (p *present) getEdition() (Member, uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.member
+	return p.member, p.edition
 }
 
 func (p *present) set(m Member) (before Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before, p.member = p.member, m
+	p.edition++
 	return before
 }
 
@@ -126,7 +133,7 @@ func register(
 		r.status.health.first(checks.run(ctx))
 	}
 	r.reportState()
-	m := p.get()
+	m, edition := p.getEdition()
 	data, err := m.encode(&r.status)
 	if err != nil {
 		return nil, err
@@ -135,15 +142,15 @@ func register(
 		return nil, err
 	}
 	r.update = r.lease.UpdateData
-	r.noteWritten(m, &r.status)
+	r.noteWritten(m, edition, &r.status)
 	held := r.lease.Context()
 	if o.check != nil {
 		r.run(held, func(ctx context.Context) {
 			checks.repeat(ctx, func(err error) { r.observe(func(s *status) { s.health.result(time.Now(), err) }) })
 		})
 	}
+	r.run(held, r.write)
 	if _, opaque := m.(Data); !opaque {
-		r.run(held, r.write)
 		r.run(held, r.followRequests)
 	}
 	return r, nil
@@ -167,10 +174,12 @@ func (r *Registration) run(ctx context.Context, f func(context.Context)) {
 	}
 }
 
-// noteWritten notes which state others see, by what was sent. mu is held, or the caller is alone.
-func (r *Registration) noteWritten(m Member, sent *status) {
+// noteWritten notes which state others see, by what was sent. An Update may have replaced the member
+// meanwhile, and given up before it could write. mu is held, or the caller is alone.
+func (r *Registration) noteWritten(m Member, edition uint64, sent *status) {
 	if state, _, ok := m.shown(sent); ok {
-		r.status.written, r.status.writtenAt, r.status.unsure = state, time.Now(), false
+		_, present := r.present.getEdition()
+		r.status.written, r.status.writtenAt, r.status.unsure = state, time.Now(), edition != present
 	}
 }
 
@@ -240,7 +249,8 @@ func (r *Registration) publish(ctx context.Context) error {
 		return ctx.Err()
 	}
 	r.mu.Lock()
-	m, sent := r.present.get(), r.status
+	m, edition := r.present.getEdition()
+	sent := r.status
 	r.mu.Unlock()
 	data, err := m.encode(&sent)
 	if err != nil {
@@ -250,7 +260,7 @@ func (r *Registration) publish(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		r.noteWritten(m, &sent)
+		r.noteWritten(m, edition, &sent)
 	} else if !errors.Is(err, client.ErrBadRequest) {
 		r.status.unsure = true // it may go on in the background
 	}

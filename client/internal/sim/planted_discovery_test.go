@@ -4,12 +4,12 @@ package sim
 var discoveryFaults = []plantedFault{
 	{
 		"state-of-now-written", "client/discovery/registration.go",
-		[]string{"r.noteWritten(m, &sent)", "r.noteWritten(m, &r.status)"},
+		[]string{"r.noteWritten(m, edition, &sent)", "r.noteWritten(m, edition, &r.status)"},
 		"client/discovery", "TestStateChangesWhileWritten", "",
 	},
 	{
 		"change-while-written-lost", "client/discovery/registration.go",
-		[]string{"\tr.noteWritten(m, &sent)\n", "\tr.noteWritten(m, &sent)\n\tselect {\n\tcase <-r.changed:\n\tdefault:\n\t}\n"},
+		[]string{"\tr.noteWritten(m, edition, &sent)\n", "\tr.noteWritten(m, edition, &sent)\n\tselect {\n\tcase <-r.changed:\n\tdefault:\n\t}\n"},
 		"client/discovery", "TestStateChangesWhileWritten", "",
 	},
 	{
@@ -40,6 +40,11 @@ var discoveryFaults = []plantedFault{
 	{
 		"failed-update-forgotten", "client/discovery/registration.go",
 		[]string{"\tcase err != nil:\n\t\tr.lookAtState()\n", ""},
+		"client/discovery", "TestFailedWritesAreRepeated", "",
+	},
+	{
+		"given-up-update-forgotten", "client/discovery/registration.go",
+		[]string{"time.Now(), edition != present\n", "time.Now(), edition > present\n"},
 		"client/discovery", "TestFailedWritesAreRepeated", "",
 	},
 }
