@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
@@ -21,6 +22,7 @@ const (
 	minTopInterval = 500 * time.Millisecond
 	defaultTopRows = 20
 	topTimeout     = 5 * time.Second // of one refresh
+	topLookEvery   = 5 * time.Second // for deadlocks, which takes four calls
 )
 
 func topCmd(a *app) *cobra.Command {
@@ -89,17 +91,24 @@ type topRun struct {
 	order    string // of the semaphores
 	rows     int
 	fills    bool // as many rows as there is room for
+
+	found  []topDeadlock // when it looked last
+	looked time.Time
 }
 
 // print prints the lists once.
-func (t *topRun) print(ctx context.Context) error { return t.lists(ctx, t.inv.printer()) }
+func (t *topRun) print(ctx context.Context) error { return t.lists(ctx, t.inv.printer(), 0) }
 
-func (t *topRun) lists(ctx context.Context, out *printer) error {
+// lists prints the lists. Names are shortened to what a width leaves them; 0 is as wide as they are.
+func (t *topRun) lists(ctx context.Context, out *printer, width int) error {
 	lists, err := t.admin.Top(ctx, t.path, t.rows)
 	if err != nil {
 		return err
 	}
-	deadlocks := t.deadlocks(ctx, suspects(lists))
+	if time.Since(t.looked) >= topLookEvery {
+		t.found, t.looked = t.deadlocks(ctx, suspects(lists)), time.Now()
+	}
+	deadlocks := t.found
 	sortTop(lists.Semaphores, t.order)
 	lists.Semaphores = lists.Semaphores[:min(t.rows, len(lists.Semaphores))]
 	r := row{
@@ -109,6 +118,17 @@ func (t *topRun) lists(ctx context.Context, out *printer) error {
 	}
 	if out.format != "table" {
 		return out.item(append(r, field{"deadlocks", "", rowsOf(deadlocks, topDeadlockRow)}))
+	}
+	for _, i := range lists.Instances {
+		if i.Err == nil || width == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(out.w, "%s does not answer: %v\n", i.Name, i.Err); err != nil {
+			return err
+		}
+	}
+	if width > 0 {
+		shortenNames(lists.Semaphores, width)
 	}
 	for _, d := range deadlocks {
 		if _, err := fmt.Fprintf(out.w, "%s; `signalbox sem why` says who\n", &d); err != nil {
@@ -150,11 +170,13 @@ func (t *topRun) refresh(out *os.File) error {
 			width, height = 80, 24
 		}
 		if t.fills { // both lists, below some instances
-			t.rows = min(max(3, (height-12)/2), admin.MaxTopRows)
+			t.rows = min(max(3, (height-14)/2), admin.MaxTopRows)
 		}
 		var b strings.Builder
 		title := time.Now().Format(time.TimeOnly)
-		switch err := t.lists(ctx, &printer{w: &b, format: "table"}); {
+		switch err := t.lists(ctx, &printer{w: &b, format: "table"}, width); {
+		case t.inv.longCtx.Err() != nil:
+			return nil
 		case err == nil:
 			shown, at = b.String(), time.Now()
 		case shown == "":
@@ -173,6 +195,25 @@ func (t *topRun) refresh(out *os.File) error {
 		_, err = out.WriteString(b.String())
 		return err
 	})
+}
+
+// shortenNames leaves nodes and names what the other columns leave of a width.
+func shortenNames(list []admin.TopSemaphore, width int) {
+	left := max(24, width-56)
+	for i := range list {
+		s := &list[i]
+		s.Path = shortened(s.Path, left/2)
+		s.Name = shortened(s.Name, left-utf8.RuneCountInString(s.Path))
+	}
+}
+
+// shortened leaves out the middle of a text that is longer than n runes.
+func shortened(text string, n int) string {
+	r := []rune(text)
+	if len(r) <= n {
+		return text
+	}
+	return string(r[:(n-1)/2]) + "…" + string(r[len(r)-n/2:])
 }
 
 func topInstanceRow(i *admin.TopInstance) row {
