@@ -29,6 +29,9 @@ func ElectByPriority() ElectionOption { return func(e *Election) { e.byPriority 
 
 func (e *Election) campaignByPriority(ctx context.Context, opts []AcquireOption) (Term, error) {
 	opts = with(opts, func(o *acquireOptions) { o.refuse(givenAmount|givenLimit, errOwnAmount) })
+	if o := acquireOptionsOf(opts); o.err != nil {
+		return Term{}, withOp("campaign", e.name, o.err)
+	}
 	for {
 		if err := e.present(ctx); err != nil {
 			return Term{}, withOp("campaign", e.name, err)

@@ -210,7 +210,7 @@ func (o outcome) known() bool {
 		return o == outcomeOK
 	}
 	status, _ := o.status()
-	return status != protocol.StatusOK && status <= protocol.StatusInternal
+	return status != protocol.StatusOK && status < protocol.StatusInternal
 }
 
 // outcomeValue is the value of the state that a refusal is about. It is remembered with the answer,
@@ -272,6 +272,9 @@ func (b *batch) sentence(a *answer) string {
 		if a.kind == CmdAcquire {
 			return textNoSemaphore + "; create it first, or acquire it as ephemeral"
 		}
+	}
+	if a.outcome >= outcomes { // of an object: the bytes are damaged
+		return "request was refused when it came first"
 	}
 	return outcomeTable[a.outcome].text
 }

@@ -68,7 +68,10 @@ type busySource interface {
 
 // view reads a shard, with the time since the last entry of its log.
 func view(raft busySource, fn func(m *shard.Machine, idle uint64)) {
-	raft.View(func(m *shard.Machine) { fn(m, raft.LogTime()-min(raft.LogTime(), m.LogTime())) })
+	raft.View(func(m *shard.Machine) {
+		now := raft.LogTime() // 0 without a leadership
+		fn(m, now-min(now, m.LogTime()))
+	})
 }
 
 // readFirst reads the semaphores of a shard that are first by grants, by waiters and by the oldest

@@ -1,5 +1,5 @@
 // Package charttest renders the chart with Helm's own engine. It is a module of its own, so that
-// signalbox needs neither Helm nor Kubernetes. See DESIGN.md.
+// signalbox needs neither Helm nor Kubernetes.
 //
 // The chart is rendered with Helm's own engine, decoded strictly into the types of Kubernetes and
 // of Prometheus' operator, checked by pod security's restricted, and compared with golden files (go
