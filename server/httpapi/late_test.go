@@ -482,8 +482,8 @@ func TestNothingIsKept(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
-	s.ask("POST", "/v1/locks/held?ttl=1m", bob, "").wants(200)
-	s.ask("POST", "/v1/locks/mine?ttl=1m", alice, "").wants(200)
+	s.ask("POST", "/v1/locks/held?ttl=10m", bob, "").wants(200)
+	s.ask("POST", "/v1/locks/mine?ttl=10m", alice, "").wants(200)
 	for i := range 20 {
 		body := strings.Repeat("x", 1<<10)
 		s.ask("POST", fmt.Sprintf("/v1/locks/none-%d?count=1", i), alice, body).wants(404, "not_found")
