@@ -22,7 +22,9 @@ sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(pac
 # with the race detector in the packages that they are made of.
 PROCESSES := bench cmd/signalbox loadgen server/deploy
 processes = $(filter $(PROCESSES:%=github.com/signalbox-dev/signalbox/%),$(packages))
-concurrent = $(filter-out $(sequential) $(processes) %/server/chaos %/server/integration,$(packages))
+# Packages whose tests have whole clusters or many callers: beside the race detector each wants both processors.
+CLUSTERS := server/httpapi server/integration server/servertest
+concurrent = $(filter-out $(sequential) $(processes) $(CLUSTERS:%=github.com/signalbox-dev/signalbox/%) %/server/chaos,$(packages))
 
 # The gateway for YDB clients is a module of its own, so that this one needs no gRPC; so are its tests against YDB's SDKs.
 YDB := cmd/signalbox-ydb
@@ -76,7 +78,7 @@ dev: build ## build and start an instance on a temporary folder
 GOTEST := go test -vet=off -p 4 -parallel 8 -timeout 40m
 PURE := CGO_ENABLED=0 GOFLAGS=-trimpath
 # The race detector holds up the end of each process by a second, unless it is told otherwise.
-RACED := GORACE="atexit_sleep_ms=10 $$GORACE" GOFLAGS=-trimpath SIGNALBOX_TEST=full $(GOTEST) $(RACE)
+RACED := GORACE="atexit_sleep_ms=10 $$GORACE" GOFLAGS=-trimpath SIGNALBOX_TEST=full go test -vet=off -timeout 40m $(RACE)
 WITHTESTS := go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
 MODULES := $(YDB) $(YDB)/sdktest $(MCP) cmd/release server/deploy/charttest client/otelsignalbox client/grpcsignalbox
 
@@ -104,10 +106,10 @@ full-commands:
 full-race:
 	@test -n "$(RACE)" || echo "no C compiler found: the tests run without the race detector"
 	@$(eval packages := $(shell $(WITHTESTS) $(PKGS)))
-	@$(RACED) $(TESTFLAGS) $(concurrent)
+	@$(RACED) -p 2 -parallel 4 $(TESTFLAGS) $(concurrent)
 
 full-integration:
-	@$(RACED) $(TESTFLAGS) ./server/integration
+	@$(RACED) -p 1 -parallel 8 $(TESTFLAGS) $(CLUSTERS:%=./%)
 
 full-chaos:
 	@$(PURE) SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) ./server/chaos
