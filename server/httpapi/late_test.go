@@ -258,6 +258,38 @@ func TestCutEnd(t *testing.T) {
 	}
 }
 
+// TestEndBesideMoves: a session that has been said to be ended has ended, though its caller's
+// keep-alives take it to another gateway all the time.
+func TestEndBesideMoves(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t, servertest.RealTime())
+	one, two := openSite(t, srv), openSite(t, srv)
+	for i := range 40 {
+		session, name := fmt.Sprintf("moving-session-%d", i), fmt.Sprintf("/v1/locks/moving-%d", i)
+		one.until("state", "POST", name+"?ttl=5m", session).wants(200)
+		var renewing sync.WaitGroup
+		ended := make(chan struct{})
+		for range 4 {
+			renewing.Go(func() {
+				for {
+					select {
+					case <-ended:
+						return
+					default:
+						one.ask("POST", "/v1/session/keepalive", session, "")
+					}
+				}
+			})
+		}
+		two.until("ended", "DELETE", "/v1/session", session)
+		if a := two.ask("GET", name, "", "").wants(200); a.doc["exists"] == true {
+			t.Errorf("the session was said to have ended, and it has %s", a.body)
+		}
+		close(ended)
+		renewing.Wait()
+	}
+}
+
 // whileCut sends requests to a gateway whose link is closed, and opens that when each has been
 // answered or waits.
 func (s *site) whileCut(link *valve, session string, requests ...string) (answers []*answer) {

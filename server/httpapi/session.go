@@ -548,13 +548,21 @@ func getSession(x *call) error {
 	return x.report(http.StatusOK, d, x.s.leases()...)
 }
 
-// endSession stops the session: what it holds is free when the answer comes.
+// endSession stops the session: what it holds is free when the answer comes. A gateway that the
+// session has left can close it, and ends nothing. So the cluster is asked what has become of it.
 func endSession(x *call) error {
-	if err := x.confirmed(); err != nil { // closing one that another gateway serves would succeed, and end nothing
+	if err := x.confirmed(); err != nil {
 		return err
 	}
 	x.s.step(func(m *machine.Session, _ time.Duration) { m.End() })
 	if err := x.s.native.Close(x.ctx); err != nil && !errors.Is(err, client.ErrSessionExpired) {
+		return err
+	}
+	create, _ := x.s.ids()
+	switch _, err := gateway.Find(x.ctx, x.s.native.Node(), create); {
+	case err == nil:
+		return errMoved
+	case !errors.Is(err, client.ErrSessionExpired):
 		return err
 	}
 	return x.write(http.StatusOK, document{"ended": true})
