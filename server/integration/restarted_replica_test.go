@@ -45,7 +45,8 @@ func TestRestartedReplica(t *testing.T) {
 	form.SkipUntil(t, form.Full, "three instances, cut off and started again; servertest.TestCutOffReplica has one cut")
 	t.Parallel()
 	k := newClusterKit(t, 3)
-	k.change = func(_ string, c *server.Config) { c.Shards = 3 }
+	// One that the others have marked offline could not come back without them.
+	k.change = func(_ string, c *server.Config) { c.Shards, c.OfflineAfter = 3, 5*time.Minute }
 	k.startAll("a", "b", "c")
 	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*eventLimit)
