@@ -127,9 +127,9 @@ func TestCancelledCalls(t *testing.T) {
 // TestLostConnections: sessions, leases and waits outlive their connections. What is held is held,
 // waiters keep their places, and calls are answered.
 func TestLostConnections(t *testing.T) {
-	srv := servertest.Start(t)
-	_, s := open(t, srv)
-	_, rival := open(t, srv)
+	srv := servertest.Start(t, servertest.RealTime()) // shards learn again of a session's end after a while
+	_, s := openFor(t, srv, time.Minute)
+	_, rival := openFor(t, srv, time.Minute)
 	kept, err := acquire(t.Context(), s, "kept")
 	if err != nil {
 		t.Fatal(err)
