@@ -75,10 +75,10 @@ dev: build ## build and start an instance on a temporary folder
 # What runs in which form, a test says itself: server/servertest/form. Tests wait more than they work, so that more of
 # them run at once than there are processors. Without cgo, and with the flags of `build`, programs that tests start are
 # compiled once with the tests.
-GOTEST := go test -vet=off -p 4 -parallel 8 -timeout 40m
+GOTEST := go test -vet=off -p 4 -parallel 8 -timeout 15m
 PURE := CGO_ENABLED=0 GOFLAGS=-trimpath
 # The race detector holds up the end of each process by a second, unless it is told otherwise.
-RACED := GORACE="atexit_sleep_ms=10 $$GORACE" GOFLAGS=-trimpath SIGNALBOX_TEST=full go test -vet=off -timeout 40m $(RACE)
+RACED := GORACE="atexit_sleep_ms=10 $$GORACE" GOFLAGS=-trimpath SIGNALBOX_TEST=full go test -vet=off -timeout 20m $(RACE)
 WITHTESTS := go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
 MODULES := $(YDB) $(YDB)/sdktest $(MCP) cmd/release server/deploy/charttest client/otelsignalbox client/grpcsignalbox
 
