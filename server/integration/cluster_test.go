@@ -73,10 +73,17 @@ func (k *clusterKit) start(name string, peers ...string) error {
 	return k.startWith(k.t.Context(), name, k.config(name, peers...))
 }
 
+// startLimit bounds a start, which may take seconds on a busy machine. Without it, one that waits for an instance that
+// it cannot reach would end with the package's time, and say nothing.
+const startLimit = 2 * time.Minute
+
+// startWith starts an instance with a configuration. The error says which one it is, and what its start waited for.
 func (k *clusterKit) startWith(ctx context.Context, name string, cfg server.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
 	s, err := startServer(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return fmt.Errorf("instance %s: %w", name, err)
 	}
 	k.mu.Lock()
 	k.run[name] = s
