@@ -62,7 +62,7 @@ func (v watched) answer() error {
 		now, err = v.read(x.ctx, opts)
 	}
 	if err == nil && wait > 0 && matches(now) {
-		now, err = v.next(now, wait)
+		now, err = v.next(now, wait, matches)
 	}
 	if err != nil {
 		return err
@@ -89,8 +89,9 @@ func tags(lines []string) []string {
 // none.
 func isStar(tags []string) bool { return len(tags) == 1 && tags[0] == "*" }
 
-// next waits until something is another one than now, and returns now if it stays.
-func (v watched) next(now *shown, wait time.Duration) (*shown, error) {
+// next waits until there is something that the caller does not know, and else returns the newest that
+// was read.
+func (v watched) next(now *shown, wait time.Duration, known func(*shown) bool) (*shown, error) {
 	gone := v.x.r.Context().Done()
 	ctx, fail := context.WithCancelCause(context.WithoutCancel(v.x.r.Context()))
 	defer fail(nil)
@@ -117,9 +118,10 @@ func (v watched) next(now *shown, wait time.Duration) (*shown, error) {
 			return nil, context.Cause(ctx)
 		}
 		next, err := v.share(ctx)
-		if err != nil || next.tag != now.tag {
+		if err != nil || !known(next) {
 			return next, err
 		}
+		now = next
 	}
 }
 

@@ -110,6 +110,41 @@ func TestLargeDocument(t *testing.T) {
 	}
 }
 
+// TestPollOfManyTags: a long poll whose caller knows several states lasts while it is one of these, and
+// says in the end which; it is answered with the first other one.
+func TestPollOfManyTags(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, servertest.Start(t, servertest.RealTime()))
+	put := func(data string) string {
+		return s.ask("PUT", "/v1/config/a", "", data).wants(200).header.Get("ETag")
+	}
+	first := put("x")
+	version := s.ask("PUT", "/v1/config/a", "", "y").wants(200).number("version")
+	known := fmt.Sprintf(`%s, "%d", "%d"`, first, version, version+1)
+	poll := func(wait string) <-chan *answer {
+		polled := make(chan *answer, 1)
+		go func() {
+			a, err := s.try(t.Context(), "GET", "/v1/config/a?wait="+wait, "", "", "If-None-Match: "+known)
+			if err != nil {
+				t.Error(err)
+			}
+			polled <- a
+		}()
+		await.True(t, "the request at the gateway", func() bool { return s.api.held.Load() > 0 })
+		return polled
+	}
+	polled := poll("500ms")
+	put("known")
+	if tag := (<-polled).wants(304).header.Get("ETag"); !strings.Contains(known, tag) {
+		t.Errorf("%s are known, and not %s", known, tag)
+	}
+	polled = poll("1m")
+	tag := put("unknown")
+	if got := (<-polled).wants(200).header.Get("ETag"); got != tag {
+		t.Errorf("the newest is %s, and the answer has %s", tag, got)
+	}
+}
+
 // TestTimesOfAnswers: the bound of a lease bounds what answers of its session say, and a long poll
 // without a change lasts for its wait. Each answer is checked for that.
 func TestTimesOfAnswers(t *testing.T) {
