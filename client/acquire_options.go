@@ -129,6 +129,10 @@ var (
 		o.refuse(givenAmount|givenLimit, errOwnAmount)
 		o.ephemeral, o.count = true, 1
 	})
+	onlyUnit = AcquireOption(func(o *acquireOptions) {
+		o.refuse(givenAmount|givenLimit, errOneUnit)
+		o.count, o.turn = 1, core.Free
+	})
 	untilNow = AcquireOption(func(o *acquireOptions) {
 		o.refuse(givenWait, errTryWaits)
 		o.turn, o.timeout = core.Now, 0
@@ -139,6 +143,8 @@ var (
 	errOwnAmount = protocol.Errorf(protocol.StatusBadRequest,
 		"a lock, an election and a service have an amount of their own; "+
 			"leave out Count, Ephemeral, Shared, Exclusive, CreateLimit and ExactLimit")
+	errOneUnit = protocol.Errorf(protocol.StatusBadRequest,
+		"the semaphore of a recipe has one unit; leave out Count, Ephemeral, Shared, Exclusive, CreateLimit and ExactLimit")
 	errTryWaits = protocol.Errorf(protocol.StatusBadRequest,
 		"an acquire that takes what is free does not wait; leave out Wait and FailOnDeadlock")
 	errOwnData = protocol.Errorf(protocol.StatusBadRequest, "a member's data is an argument of Register; leave out Data")

@@ -28,7 +28,8 @@ func init() {
 	h.NameLimits = listLimits(nameListOptions)
 	h.SessionLimits = listLimits(sessionListOptions)
 	h.IgnorePreemption = AcquireOption(func(o *acquireOptions) { o.ignores = true })
-	h.WaitForOwnLease = waitForOwnLease()
+	h.OnlyUnit = onlyUnit
+	h.CheckAcquire = func(options any) error { return acquireOptionsOf(options.([]AcquireOption)).err }
 	h.WaitAtMost = func(d time.Duration) any { return waitAtMost(d) }
 }
 

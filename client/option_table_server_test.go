@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/client/recipes"
 )
 
 // exportedOptions are the exported functions of the package that return an option of a type.
@@ -57,9 +58,9 @@ func checkRows[T any](t *testing.T, typ string, rows map[string]T) {
 // names the calls that take an option; the others must refuse it.
 func TestAcquireOptions(t *testing.T) {
 	t.Parallel()
-	const all = "Acquire TryAcquire AcquireAll Lock TryLock RLock TryRLock Campaign CampaignByPriority Register"
+	const all = "Acquire TryAcquire AcquireAll Lock TryLock RLock TryRLock Campaign CampaignByPriority Register Once"
 	const plain = "Acquire TryAcquire AcquireAll"
-	const waits = "Acquire AcquireAll Lock RLock Campaign CampaignByPriority Register"
+	const waits = "Acquire AcquireAll Lock RLock Campaign CampaignByPriority Register Once"
 	rows := map[string]struct {
 		option client.AcquireOption
 		takes  string
@@ -72,11 +73,11 @@ func TestAcquireOptions(t *testing.T) {
 		"Exclusive":        {client.Exclusive(), plain},
 		"FailOnDeadlock":   {client.FailOnDeadlock(), waits},
 		"HoldWhileWaiting": {client.HoldWhileWaiting(time.Minute), "AcquireAll"},
-		"Key":              {client.Key("k"), plain + " CampaignByPriority"},
+		"Key":              {client.Key("k"), plain + " CampaignByPriority Once"},
 		"Labels":           {client.Labels("big"), plain},
 		"MaxHold":          {client.MaxHold(time.Hour), all},
 		"OnQueued":         {client.OnQueued(func(uint64) {}), all}, // a call that never queues never calls it
-		"Priority":         {client.Priority(3), plain + " CampaignByPriority"},
+		"Priority":         {client.Priority(3), plain + " CampaignByPriority Once"},
 		"Shared":           {client.Shared(), plain},
 		"Slots":            {client.Slots("g1"), plain},
 		"Wait":             {client.Wait(time.Hour), waits},
@@ -120,6 +121,23 @@ func TestAcquireOptions(t *testing.T) {
 		},
 		"Register": func(o client.AcquireOption) (*client.Lease, error) {
 			return s.Service(name).Register(ctx, []byte("a:1"), o)
+		},
+		"Once": func(o client.AcquireOption) (*client.Lease, error) { // the run ends with its lease
+			runs, failed := make(chan *client.Lease, 1), make(chan error, 1)
+			go func() {
+				_, err := recipes.NewOnce(s, name, 24*time.Hour).Run(ctx, func(ctx context.Context, p recipes.Period) error {
+					runs <- p.Lease
+					<-ctx.Done()
+					return nil
+				}, o)
+				failed <- err
+			}()
+			select {
+			case l := <-runs:
+				return l, nil
+			case err := <-failed:
+				return nil, err
+			}
 		},
 	}
 	if got := slices.Sorted(maps.Keys(calls)); !slices.Equal(got, slices.Sorted(slices.Values(strings.Fields(all)))) {

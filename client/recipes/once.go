@@ -112,7 +112,8 @@ func NewOnce(s *client.Session, name string, every time.Duration, opts ...OnceOp
 // again in the period, but for UntilSuccess and Again. The task's result is kept before the lease
 // is released: task must not release it.
 //
-// Errors beside those of Acquire: ErrBadRequest for a wrong length; ErrPreconditionFailed if the
+// Errors beside those of Acquire: ErrBadRequest for a wrong length, and for an option that says how
+// much is acquired, as the semaphore has one unit; ErrPreconditionFailed if the
 // semaphore has another use, or if its last period is far in the future, because some machine's
 // clock is wrong.
 func (o *Once) Run(
@@ -167,6 +168,10 @@ func (o *Once) take(ctx context.Context, opts []client.AcquireOption) (p *Period
 		return nil, run, protocol.Errorf(protocol.StatusBadRequest,
 			"the period %s is not a number of whole seconds, at least 1", o.every)
 	}
+	opts = append(slices.Clone(opts), access.OnlyUnit())
+	if err := access.CheckAcquire(opts); err != nil { // before it takes the period
+		return nil, run, err
+	}
 	now, length := time.Now(), uint64(o.every/time.Second)
 	number := uint64(max(now.Unix(), 0)) / length * length
 	run = o.newRun(number)
@@ -179,8 +184,7 @@ func (o *Once) take(ctx context.Context, opts []client.AcquireOption) (p *Period
 	}
 	p = &Period{Number: number, Start: time.Unix(int64(number), 0)}
 	left := max(p.Start.Add(o.every).Sub(now)-time.Since(now), 0)
-	opts = append(slices.Clone(opts), client.Count(1), access.WaitForOwnLease(), access.WaitAtMost(left))
-	p.Lease, err = o.s.Acquire(ctx, o.name, opts...)
+	p.Lease, err = o.s.Acquire(ctx, o.name, append(opts, access.WaitAtMost(left))...)
 	err = driver.WithoutOp(err)
 	switch {
 	case err != nil && ctx.Err() != nil && taken:

@@ -49,11 +49,13 @@ func IgnorePreemption() client.AcquireOption {
 	return handle.Hooks.IgnorePreemption.(client.AcquireOption)
 }
 
-// WaitForOwnLease makes a second acquire of the session wait for the first one's release instead of
-// failing with ErrAlreadyHeld.
-func WaitForOwnLease() client.AcquireOption {
-	return handle.Hooks.WaitForOwnLease.(client.AcquireOption)
-}
+// OnlyUnit acquires the unit of a semaphore with the limit 1. Options with another amount are refused.
+// A second acquire of the session waits for the first one's release instead of failing with
+// ErrAlreadyHeld.
+func OnlyUnit() client.AcquireOption { return handle.Hooks.OnlyUnit.(client.AcquireOption) }
+
+// CheckAcquire returns the error of options that an acquire would not send.
+func CheckAcquire(opts []client.AcquireOption) error { return handle.Hooks.CheckAcquire(opts) }
 
 // WaitAtMost bounds the wait of an acquire, beside its option Wait.
 func WaitAtMost(d time.Duration) client.AcquireOption {

@@ -17,6 +17,8 @@ var Hooks struct {
 	NameLimits, SessionLimits func(options any) ListLimits
 
 	// Options of type client.AcquireOption.
-	IgnorePreemption, WaitForOwnLease any
-	WaitAtMost                        func(time.Duration) (option any)
+	IgnorePreemption, OnlyUnit any
+	WaitAtMost                 func(time.Duration) (option any)
+	// CheckAcquire is the error of options, a []client.AcquireOption, that an acquire would not send.
+	CheckAcquire func(options any) error
 }
