@@ -120,8 +120,8 @@ full-modules:
 full-browser:
 	@cd server/console/browsertest && go vet . && SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) .
 
-LONG := tests chaos modules browser pages simulate planted fuzz
-long: ## what the night waits for, hours, or one PART of it: tests chaos modules browser pages simulate planted fuzz
+LONG := tests chaos modules browser simulate planted fuzz
+long: ## what the night waits for, hours, or one PART of it: tests chaos modules browser simulate planted fuzz
 	@for p in $(or $(PART),$(LONG)); do echo "make long PART=$$p"; $(MAKE) --no-print-directory long-$$p || exit 1; done
 
 NIGHT := $(PURE) SIGNALBOX_TEST=long go test -vet=off -p 2 -timeout 5h
@@ -136,15 +136,6 @@ long-modules:
 
 long-browser:
 	@cd server/console/browsertest && SIGNALBOX_TEST=long go test -timeout 1h $(TESTFLAGS) .
-
-# The tests of lists, with pages of two entries in place of a thousand.
-long-pages:
-	@d=$$(mktemp -d) && sed 's/PageEntries = 1_000/PageEntries = 2/' shard/page.go >$$d/page.go && \
-	  sed 's/MaxPage     = 1000/MaxPage = 2/' server/governor/list.go >$$d/list.go && \
-	  ! cmp -s $$d/page.go shard/page.go && ! cmp -s $$d/list.go server/governor/list.go && \
-	  printf '{"Replace":{"%s":"%s","%s":"%s"}}' $(CURDIR)/shard/page.go $$d/page.go $(CURDIR)/server/governor/list.go $$d/list.go >$$d/overlay.json && \
-	  $(GOTEST) -overlay $$d/overlay.json $(TESTFLAGS) ./client/... ./server/backup ./server/console ./server/httpapi ./server/request; \
-	  s=$$?; rm -r $$d; exit $$s
 
 long-simulate: simulate
 long-planted: planted

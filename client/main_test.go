@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/pagesize"
 )
 
 // shared is the server of tests that neither move its clock nor cause faults.
@@ -22,6 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}, goleak.IgnoreCurre
 type tests struct{ *testing.M }
 
 func (m tests) Run() int {
+	pagesize.Two()
 	defer shared.Close()
 	return m.M.Run()
 }

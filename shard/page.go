@@ -9,10 +9,13 @@ import (
 // Bounds of a page. A page may be larger by one semaphore's data or one entry, so that a walk
 // always gets on; it fits in a frame.
 const (
-	PageBytes   = 256 << 10
-	PageEntries = 1_000  // where the request leaves it to the server
-	MaxEntries  = 10_000 // even if the request asks for more
+	PageBytes  = 256 << 10
+	MaxEntries = 10_000 // even if the request asks for more
 )
+
+// PageEntries is the bound where the request leaves it to the server. A server never changes it; tests of
+// lists do, before they start one.
+var PageEntries = 1_000
 
 // page counts what went into a page.
 type page struct {

@@ -21,6 +21,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/pagesize"
 )
 
 func TestMain(m *testing.M) {
@@ -38,6 +39,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	pagesize.Two()
 	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
 }
 

@@ -16,9 +16,13 @@ import (
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/pagesize"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) {
+	pagesize.Two()
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()

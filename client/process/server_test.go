@@ -15,9 +15,13 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/pagesize"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) {
+	pagesize.Two()
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
 
 // newSession is a session with a connection of its own, that outlives the test's slow moments.
 func newSession(t *testing.T, addr string) *client.Session {

@@ -21,9 +21,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/pagesize"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) {
+	pagesize.Two()
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
 
 // fleet is a server with sessions that share limits.
 type fleet struct {

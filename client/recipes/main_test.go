@@ -10,9 +10,13 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/pagesize"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) {
+	pagesize.Two()
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
 
 func testContext(t testing.TB) context.Context {
 	t.Helper()

@@ -10,9 +10,13 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	sdk "github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/server/servertest/pagesize"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) {
+	pagesize.Two()
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
 
 // longSession keeps sessions out of tests that are not about their end.
 var longSession = []client.SessionOption{client.Timeout(30 * time.Minute)}

@@ -18,7 +18,7 @@ func TestEndSessions(t *testing.T) {
 		}
 	}
 	config := nodeConfig
-	config.MaxSessions = 3 * shard.PageEntries
+	config.MaxSessions = 3 * uint64(shard.PageEntries)
 	do(shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: config}))
 	do(shard.CmdBuckets, shard.AppendBuckets(nil, shard.BucketsBody{Total: 8, Count: 8, Epoch: 1}))
 	for n := range 2*shard.PageEntries + 1 {

@@ -17,10 +17,12 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/pagesize"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
+	pagesize.Two()
 	goleak.VerifyTestMain(m, // gnet's pool of goroutines lives as long as the program
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),
 		goleak.IgnoreAnyFunction("github.com/panjf2000/ants/v2.(*poolCommon).ticktock"))

@@ -10,9 +10,12 @@ import (
 // cursorByID begins a cursor that names a node by its id. No path begins so.
 const cursorByID = 0xff
 
-// Bounds of a page of ListNodes. Page is also the default.
+// MaxPage is the most nodes of a page of ListNodes, and the default. A server never changes it; tests of
+// lists do, before they start one.
+var MaxPage = 1000
+
+// Other bounds of a page.
 const (
-	MaxPage     = 1000
 	pageBytes   = 256 << 10 // of paths and configs: far below a frame
 	maxPageScan = 20_000    // nodes scanned, when most of them are hidden
 )
@@ -28,7 +31,7 @@ func (svc Service) ListNodes(req *protocol.NodeList, visible func(path string) b
 		return reply, protocol.Errorf(protocol.StatusBadRequest, "prefix and cursor have at most %d bytes",
 			protocol.MaxPathLen)
 	}
-	limit := int(min(max(req.Limit, 1), MaxPage))
+	limit := min(int(max(req.Limit, 1)), MaxPage)
 	if req.Limit == 0 {
 		limit = MaxPage
 	}
