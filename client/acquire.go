@@ -151,7 +151,7 @@ func (s *Session) ensureLimit(ctx context.Context, name string, limit uint64) er
 		case err == nil || !answered(err) || !isNotFound(err):
 			return err
 		}
-		_, err = s.create(ctx, name, limit, nil, "")
+		_, err = s.create(ctx, name, limit, nil)
 		if err == nil || !answered(err) || !errors.Is(err, ErrAlreadyExists) {
 			return err
 		}

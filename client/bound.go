@@ -9,35 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// LongestHold bounds how long a lease lasts, whatever its holder does: 1 s to 30 days from the
-// grant; 0, the default, is no bound. The server ends the lease then, and this client a little
-// before; see Lease.Until. Leases that are already held stay unbounded, and so do earlier waiters
-// whose clients do not know bounds. Clients that do not know bounds cannot acquire such a
-// semaphore: ErrPreconditionFailed.
-//
-// The bound is time of the semaphore's bucket, which stands still without a leader and while the
-// bucket moves: the server may end the lease later by as much, a second or two as a rule. The
-// client ends it by its own clock, which does not stand still, counted from the answer that set the
-// bound.
-func LongestHold(d time.Duration) SemaphoreOption {
-	return semaphoreOption(func(x *semaphoreOptions) {
-		x.Fields |= protocol.AlterMaxHold
-		x.Options.MaxHold = millis.Of("longest hold", d, &x.err)
-	})
-}
-
-// ExtendHolds reports whether holders may ask for more time with Lease.Extend, as often as they like;
-// default no. It goes with LongestHold.
-func ExtendHolds(yes bool) SemaphoreOption {
-	return semaphoreOption(func(x *semaphoreOptions) {
-		x.Fields |= protocol.AlterExtend
-		x.Options.Extend = yes
-	})
-}
-
 // MaxHold bounds how long the lease lasts, 1 s to 30 days from the grant, and at most the semaphore's
-// LongestHold, which is the default, as is 0. A program that hangs does not keep others out for
-// longer. It goes with ephemeral semaphores and recipes too. What LongestHold says about time holds.
+// MaxHold, which is the default, as is 0. A program that hangs does not keep others out for
+// longer. It goes with ephemeral semaphores and recipes too. What MaxHold says about time holds.
 func MaxHold(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
 		x := o.asked()
@@ -67,11 +41,11 @@ func (l *Lease) TimeToStop() time.Duration {
 	return most
 }
 
-// Extend asks for d more from now on, 1 s to 30 days; at most the semaphore's LongestHold counts. A
+// Extend asks for d more from now on, 1 s to 30 days; at most the semaphore's MaxHold counts. A
 // hold that has more time left, or has no bound, stays as it is. Only the program knows that its
 // work goes on well, so nothing extends a hold by itself; Ending says when to think of it.
 //
-// Errors: ErrPreconditionFailed if the semaphore has a LongestHold and not ExtendHolds, or if a
+// Errors: ErrPreconditionFailed if the semaphore has a MaxHold and not Extend, or if a
 // waiter wants the units; ErrMaxHold and the others of the lease if it ended before the answer
 // came.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {

@@ -50,7 +50,7 @@ func TestBoundsAgainstAServer(t *testing.T) {
 	})
 
 	t.Run("a semaphore's longest hold is learned", func(t *testing.T) {
-		if err := a.Create(ctx, "job", 1, nil, client.LongestHold(time.Hour)); err != nil {
+		if err := a.Create(ctx, "job", 1, nil, client.SemaphoreConfig{MaxHold: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		l := acquire(t, b, "job")
@@ -60,7 +60,7 @@ func TestBoundsAgainstAServer(t *testing.T) {
 		if err := l.Extend(ctx, time.Hour); !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Errorf("extended: %v", err)
 		}
-		if err := a.Alter(ctx, "job", client.ExtendHolds(true)); err != nil {
+		if err := a.Alter(ctx, "job", func(c *client.SemaphoreConfig) { c.Extend = true }); err != nil {
 			t.Fatal(err)
 		}
 		srv.Advance(time.Minute)
@@ -71,7 +71,7 @@ func TestBoundsAgainstAServer(t *testing.T) {
 			t.Errorf("changed: %v", err)
 		}
 		sem, err := a.Node().Describe(ctx, "job", client.IncludeOwners())
-		if err != nil || sem.Options.MaxHold != time.Hour || !sem.Options.Extend || sem.Owners[0].Left != time.Hour {
+		if err != nil || sem.Config.MaxHold != time.Hour || !sem.Config.Extend || sem.Owners[0].Left != time.Hour {
 			t.Errorf("described as %+v, %v", sem, err)
 		}
 		if err := l.Extend(ctx, 0); !errors.Is(err, client.ErrBadRequest) {
@@ -109,7 +109,8 @@ func TestBoundsAgainstAServer(t *testing.T) {
 	})
 
 	t.Run("who is preempted yields within the grace", func(t *testing.T) {
-		err := a.Create(ctx, "crane", 1, nil, client.ByPriority(0), client.Preempt(client.PreemptLower), client.Grace(time.Second))
+		err := a.Create(ctx, "crane", 1, nil, client.SemaphoreConfig{Policy: client.PolicyPriority,
+			Preempt: client.PreemptLower, Grace: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -126,7 +126,7 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		}
 		next := appendConfig(append([]Value{{Time: time.Now(), Author: author, Reason: clip(o.reason), Data: data}}, values...))
 		if !now.Exists {
-			version, err = c.s.create(ctx, c.semaphore(), 1, next, o.reason)
+			version, err = c.s.create(ctx, c.semaphore(), 1, next, Reason(o.reason))
 		} else {
 			version, err = c.s.update(ctx, c.semaphore(), next, IfVersion(now.Version), Reason(o.reason))
 		}

@@ -209,7 +209,7 @@ func (r *waitReads) Semaphore(name string) (*waitgraph.Semaphore, error) {
 		r.text[w.Session] = w.Description
 	}
 	x := &waitgraph.Semaphore{Name: name, Limit: sem.Limit}
-	if o := sem.Options; o != nil {
+	if o := sem.Config; o != nil {
 		x.Policy, x.Aging = protocol.QueuePolicy(o.Policy), o.Aging > 0
 		for _, slot := range o.Slots {
 			x.Slots = append(x.Slots, waitgraph.Slot{Name: slot.Name, Labels: slot.Labels, Session: slot.Session,

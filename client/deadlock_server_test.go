@@ -99,21 +99,22 @@ func TestNeverGrantedOnSlots(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, node)
 	a, b := session(t, c), session(t, c)
-	must(t, a.Create(ctx, "gpu", 2, nil, client.NamedSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})))
+	must(t, a.Create(ctx, "gpu", 2, nil, client.SemaphoreConfig{
+		Slots: []client.Slot{{Name: "g0"}, {Name: "g1", Labels: []string{"big"}}}}))
 	held := acquire(t, a, "gpu", client.Labels("big"))
 	waits, _ := queue(t, b, "gpu", client.Labels("big"))
 	st, err := explain(ctx, b, "gpu")
 	must(t, err)
-	if _, never := st.NeverGranted(); never || len(st.Options.Takes(&st.Own)) != 1 {
+	if _, never := st.NeverGranted(); never || len(st.Config.Takes(&st.Own)) != 1 {
 		t.Errorf("while it is only held: %+v", st)
 	}
-	must(t, a.Alter(ctx, "gpu", client.Drain("g1")))
+	must(t, a.Drain(ctx, "gpu", []string{"g1"}))
 	st, err = explain(ctx, b, "gpu")
 	must(t, err)
 	if w, never := st.NeverGranted(); !never || w.Session != b.ID() {
 		t.Errorf("while it is drained: %+v", st)
 	}
-	must(t, a.Alter(ctx, "gpu", client.Undrain("g1")))
+	must(t, a.Undrain(ctx, "gpu", []string{"g1"}))
 	release(t, held)
 	release(t, waits.must(t))
 	if _, err := a.Node().ExplainWait(ctx, "none", a.ID()); !errors.Is(err, client.ErrNotFound) {

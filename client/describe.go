@@ -25,9 +25,9 @@ type Semaphore struct {
 	CreatedAt  time.Time
 	NumOwners  uint64
 	NumWaiters uint64
-	Owners     []Owner           // by token
-	Waiters    []Waiter          // in queue order; where there are lanes, lane by lane
-	Options    *SemaphoreOptions // nil: a plain one
+	Owners     []Owner          // by token
+	Waiters    []Waiter         // in queue order; where there are lanes, lane by lane
+	Config     *SemaphoreConfig // nil: a plain one
 	// Revision is the shard's log index of the last change, Index the one the answer was read at.
 	Revision, Index uint64
 	// Torn says that the semaphore kept changing while its pages were read: Owners and Waiters are
@@ -262,7 +262,7 @@ func firstPage(r *protocol.DescribeReply) *Semaphore {
 		Name: string(r.Name), Data: bytes.Clone(r.Data), Version: r.Version, Used: r.Used,
 		Limit: r.Limit, Ephemeral: r.Ephemeral,
 		CreatedAt: millis.Time(r.CreatedAt), NumOwners: r.NumOwners, NumWaiters: r.NumWaiters,
-		Revision: r.Revision, Index: r.Index, Options: optionsOf(r.Details),
+		Revision: r.Revision, Index: r.Index, Config: configOf(r.Details),
 	}
 }
 
@@ -312,7 +312,7 @@ type QueueStatus struct {
 	Ahead    []Waiter
 	Free     uint64 // units without an owner; they are not granted out of turn
 	Limit    uint64
-	Options  *SemaphoreOptions // with slots; nil: a plain one
+	Config   *SemaphoreConfig // with slots; nil: a plain one
 
 	// Behind lists the waits of the holders and of the waiters ahead for other semaphores, the
 	// nearest first.
@@ -341,11 +341,11 @@ func (s *QueueStatus) servable(w *Waiter) bool {
 	if w.Count > s.Limit {
 		return false
 	}
-	if s.Options == nil || len(s.Options.Slots) == 0 {
+	if s.Config == nil || len(s.Config.Slots) == 0 {
 		return true
 	}
 	granted := uint64(0)
-	for _, slot := range s.Options.Takes(w) {
+	for _, slot := range s.Config.Takes(w) {
 		if slot.State == SlotFree || slot.State == SlotHeld {
 			granted++
 		}
@@ -362,7 +362,7 @@ func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*Q
 	if err != nil {
 		return nil, err
 	}
-	st := &QueueStatus{Holders: sem.Owners, Limit: sem.Limit, Options: sem.Options}
+	st := &QueueStatus{Holders: sem.Owners, Limit: sem.Limit, Config: sem.Config}
 	if sem.Limit > sem.Used {
 		st.Free = sem.Limit - sem.Used
 	}
@@ -421,7 +421,7 @@ func rankedAhead(waiters []Waiter, own Waiter) (ahead []Waiter) {
 }
 
 // History reads the holds of a semaphore that ended last, the last one first: as many as
-// KeepHistory says. Errors: ErrNotFound.
+// SemaphoreConfig.History says. Errors: ErrNotFound.
 func (n *Node) History(ctx context.Context, name string) ([]Hold, error) {
 	if name == "" {
 		return nil, withOp("history", name, handle.ErrNoSemaphore)

@@ -43,12 +43,23 @@ func TestNegativeDurations(t *testing.T) {
 			return err
 		},
 	}
-	must(t, s.Create(ctx, "bounded", 1, nil, client.LongestHold(time.Hour), client.Preempt(client.PreemptAny)))
-	for name, option := range map[string]func(time.Duration) client.SemaphoreOption{
-		"longest hold": client.LongestHold, "grace": client.Grace, "least hold": client.MinHold, "aging": client.ByPriority,
+	must(t, s.Create(ctx, "bounded", 1, nil, client.SemaphoreConfig{MaxHold: time.Hour, Preempt: client.PreemptAny}))
+	for name, set := range map[string]func(*client.SemaphoreConfig, time.Duration){
+		"longest hold": func(c *client.SemaphoreConfig, d time.Duration) { c.MaxHold = d },
+		"grace":        func(c *client.SemaphoreConfig, d time.Duration) { c.Grace = d },
+		"least hold":   func(c *client.SemaphoreConfig, d time.Duration) { c.MinHold = d },
+		"aging": func(c *client.SemaphoreConfig, d time.Duration) {
+			c.Policy, c.Aging = client.PolicyPriority, d
+		},
 	} {
-		tries["create, "+name] = func(d time.Duration) error { return s.Create(ctx, "new", 1, nil, option(d)) }
-		tries["alter, "+name] = func(d time.Duration) error { return s.Alter(ctx, "bounded", option(d)) }
+		tries["create, "+name] = func(d time.Duration) error {
+			var c client.SemaphoreConfig
+			set(&c, d)
+			return s.Create(ctx, "new", 1, nil, c)
+		}
+		tries["alter, "+name] = func(d time.Duration) error {
+			return s.Alter(ctx, "bounded", func(c *client.SemaphoreConfig) { set(c, d) })
+		}
 		if name == "least hold" {
 			continue // it may be a millisecond
 		}
@@ -85,7 +96,7 @@ func TestNegativeDurations(t *testing.T) {
 	if _, err := admin.Nodes(c).Describe(ctx, "/n"); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("a node was made: %v", err)
 	}
-	if sem, err := s.Node().Describe(ctx, "bounded"); err != nil || sem.Options.MaxHold != time.Hour {
+	if sem, err := s.Node().Describe(ctx, "bounded"); err != nil || sem.Config.MaxHold != time.Hour {
 		t.Errorf("the bound of an hour: %+v, %v", sem, err)
 	}
 	// What is positive never means what zero does: a nanosecond is not the default.

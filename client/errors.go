@@ -31,7 +31,7 @@ var (
 	// forced release, by the deletion of the semaphore, or at a bound.
 	ErrLeaseLost = core.ErrLeaseLost
 
-	// ErrMaxHold: the lease was held for as long as it may be, see MaxHold and LongestHold.
+	// ErrMaxHold: the lease was held for as long as it may be, see MaxHold and SemaphoreConfig.MaxHold.
 	// errors.Is(err, ErrLeaseLost) is true too.
 	ErrMaxHold = core.ErrMaxHold
 

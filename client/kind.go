@@ -59,6 +59,6 @@ func isWhole(sem *Semaphore) bool { return sem.NumOwners == 1 && sem.Used == Max
 
 // isPriorityElection reports whether a semaphore is that of an election by priority.
 func isPriorityElection(sem *Semaphore) bool {
-	o := sem.Options
+	o := sem.Config
 	return !sem.Ephemeral && sem.Limit == 1 && o != nil && o.Policy == PolicyPriority && o.Preempt == PreemptLower
 }

@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -87,9 +88,9 @@ func TestAcquireOptions(t *testing.T) {
 	node := shared.Node(t)
 	ctx, c := testContext(t), dial(t, node)
 	s := session(t, c)
-	slots := client.NamedSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})
+	slots := client.SemaphoreConfig{Slots: []client.Slot{{Name: "g0"}, {Name: "g1", Labels: []string{"big"}}}}
 	must(t, s.Create(ctx, "slots", 2, nil, slots))
-	must(t, s.Create(ctx, "queue", 3, nil, client.ByPriority(0)))
+	must(t, s.Create(ctx, "queue", 3, nil, client.SemaphoreConfig{Policy: client.PolicyPriority}))
 	name := ""
 	lease := func(l *client.Lease, err error) (*client.Lease, error) {
 		if err == nil && l == nil {
@@ -208,71 +209,89 @@ func effect(ctx context.Context, option string, l *client.Lease) string {
 	return ""
 }
 
-// TestSemaphoreOptions: each option changes what a semaphore is described as, at its creation and
-// later, or is refused.
-func TestSemaphoreOptions(t *testing.T) {
+// TestSemaphoreConfig: each field changes what a semaphore is described as, at its creation and later.
+func TestSemaphoreConfig(t *testing.T) {
 	t.Parallel()
-	hold := []client.SemaphoreOption{client.LongestHold(time.Hour)}
-	preempt := []client.SemaphoreOption{client.Preempt(client.PreemptAny)}
+	type config = client.SemaphoreConfig
+	hold, preempt := config{MaxHold: time.Hour}, config{Preempt: client.PreemptAny}
+	graceful := preempt
+	graceful.Grace = time.Minute
 	rows := map[string]struct {
-		option client.SemaphoreOption
-		takes  string
-		base   []client.SemaphoreOption // of the semaphore that it is compared with
+		base config // that the field goes with
+		set  func(*config)
 	}{
-		"ByKey":         {client.ByKey(map[string]uint64{"k": 2}), "Create Alter", nil},
-		"ByPriority":    {client.ByPriority(time.Minute), "Create Alter", nil},
-		"Drain":         {client.Drain("1"), "Alter", []client.SemaphoreOption{client.NumberedSlots()}},
-		"ExtendHolds":   {client.ExtendHolds(true), "Create Alter", hold},
-		"FIFO":          {client.FIFO(), "Create Alter", []client.SemaphoreOption{client.ByPriority(0)}},
-		"Grace":         {client.Grace(time.Minute), "Create Alter", preempt},
-		"KeepHistory":   {client.KeepHistory(5), "Create Alter", nil},
-		"LongestHold":   {client.LongestHold(time.Hour), "Create Alter", nil},
-		"MinHold":       {client.MinHold(time.Minute), "Create Alter", append(preempt, client.Grace(time.Minute))},
-		"NamedSlots":    {client.NamedSlots(client.Slot{Name: "a"}, client.Slot{Name: "b"}), "Create Alter", nil},
-		"NumberedSlots": {client.NumberedSlots(), "Create Alter", nil},
-		"Preempt":       {client.Preempt(client.PreemptAny), "Create Alter", nil},
-		"Undrain":       {client.Undrain("0"), "Alter", []client.SemaphoreOption{client.NumberedSlots()}},
+		"Policy":   {config{}, func(c *config) { c.Policy = client.PolicyPriority }},
+		"Aging":    {config{Policy: client.PolicyPriority}, func(c *config) { c.Aging = time.Minute }},
+		"Weights":  {config{Policy: client.PolicyFair}, func(c *config) { c.Weights = map[string]uint64{"k": 2} }},
+		"Slots":    {config{}, func(c *config) { c.Slots = []client.Slot{{Name: "a"}, {Name: "b"}} }},
+		"Numbered": {config{}, func(c *config) { c.Numbered = true }},
+		"History":  {config{}, func(c *config) { c.History = 5 }},
+		"Preempt":  {config{}, func(c *config) { c.Preempt = client.PreemptAny }},
+		"Grace":    {preempt, func(c *config) { c.Grace = time.Minute }},
+		"MinHold":  {graceful, func(c *config) { c.MinHold = time.Minute }},
+		"MaxHold":  {config{}, func(c *config) { c.MaxHold = time.Hour }},
+		"Extend":   {hold, func(c *config) { c.Extend = true }},
 	}
-	checkRows(t, "SemaphoreOption", rows)
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[config]()) {
+		if _, ok := rows[f.Name]; !ok {
+			t.Errorf("%s has no row", f.Name)
+		}
+	}
 	node := shared.Node(t)
 	ctx := testContext(t)
 	s := session(t, dial(t, node))
-	described := func(name string) string {
+	described := func(name string) config {
 		t.Helper()
 		sem, err := s.Node().Describe(ctx, name, client.IncludeSlots(), client.ReadConsistency(client.Strict))
 		must(t, err)
-		if sem.Options == nil {
-			return "no options"
+		if sem.Config == nil {
+			return config{}
 		}
-		return fmt.Sprintf("%+v", *sem.Options)
+		for i, slot := range sem.Config.Slots {
+			sem.Config.Slots[i] = client.Slot{Name: slot.Name, State: slot.State}
+		}
+		return *sem.Config
 	}
-	for option, row := range rows {
-		base := option + ", before"
-		must(t, s.Create(ctx, base, 2, nil, row.base...))
-		if option == "Undrain" {
-			must(t, s.Alter(ctx, base, client.Drain("0")))
+	for field, row := range rows {
+		base, created, altered := field+", before", field+", created", field+", altered"
+		must(t, s.Create(ctx, base, 2, nil, row.base))
+		with := row.base
+		row.set(&with)
+		must(t, s.Create(ctx, created, 2, nil, with))
+		must(t, s.Create(ctx, altered, 2, nil, row.base))
+		must(t, s.Alter(ctx, altered, row.set))
+		without, is := described(base), described(created)
+		if reflect.DeepEqual(without, is) {
+			t.Errorf("Create ignores %s: %+v", field, is)
 		}
-		for call, f := range map[string]func(name string) error{
-			"Create": func(name string) error { return s.Create(ctx, name, 2, nil, append(row.base, row.option)...) },
-			"Alter": func(name string) error {
-				must(t, s.Create(ctx, name, 2, nil, row.base...))
-				if option == "Undrain" {
-					must(t, s.Alter(ctx, name, client.Drain("0")))
-				}
-				return s.Alter(ctx, name, row.option)
-			},
-		} {
-			name := fmt.Sprintf("%s, %s", option, call)
-			err := f(name)
-			switch taken := slices.Contains(strings.Fields(row.takes), call); {
-			case taken && err != nil:
-				t.Errorf("%s refuses %s: %v", call, option, err)
-			case !taken && !errors.Is(err, client.ErrBadRequest):
-				t.Errorf("%s neither takes nor refuses %s: %v", call, option, err)
-			case taken && described(name) == described(base):
-				t.Errorf("%s takes %s, and ignores it: %s", call, option, described(name))
+		if is.History, without.History = 0, 0; field != "History" {
+			without = described(altered)
+			if without.History = 0; !reflect.DeepEqual(without, is) {
+				t.Errorf("Alter of %s gives %+v, not %+v", field, without, is)
 			}
+		} else if got := described(altered).History; got != 5 {
+			t.Errorf("Alter of the history gives %d rows", got)
 		}
+		before := described(altered)
+		must(t, s.Alter(ctx, altered, func(*config) {}))
+		must(t, s.Alter(ctx, altered, row.set))
+		if after := described(altered); !reflect.DeepEqual(before, after) {
+			t.Errorf("Alter of %s changes it when it is repeated: %+v, then %+v", field, before, after)
+		}
+	}
+	must(t, s.Create(ctx, "none kept", 2, nil, config{Numbered: true, History: client.NoHistory}))
+	if got := described("none kept").History; got != 0 {
+		t.Errorf("NoHistory keeps %d rows", got)
+	}
+	if err := s.Create(ctx, "twice", 1, nil, hold, preempt); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("two configurations: %v", err)
+	}
+	must(t, s.Create(ctx, "plain", 1, nil, config{}, client.Reason("r")))
+	if sem, err := s.Node().Describe(ctx, "plain"); err != nil || sem.Config != nil {
+		t.Errorf("the zero value makes %+v, %v", sem, err)
+	}
+	if err := s.Alter(ctx, "nowhere", func(*config) {}); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("Alter of nothing: %v", err)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestReadOptions(t *testing.T) {
 	c := dial(t, srv)
 	a, b, waits := session(t, c), session(t, c), session(t, c)
 	n := a.Node()
-	must(t, a.Create(ctx, "sem", 2, nil, client.NumberedSlots()))
+	must(t, a.Create(ctx, "sem", 2, nil, client.SemaphoreConfig{Numbered: true}))
 	first := acquire(t, a, "sem")
 	acquire(t, b, "sem")
 	queue(t, waits, "sem")
@@ -80,8 +80,8 @@ func TestReadOptions(t *testing.T) {
 					return "", err
 				}
 				slots := 0
-				if sem.Options != nil {
-					slots = len(sem.Options.Slots)
+				if sem.Config != nil {
+					slots = len(sem.Config.Slots)
 				}
 				return fmt.Sprint(len(sem.Owners), len(sem.Waiters), slots), nil
 			}, false},
@@ -218,8 +218,6 @@ func TestNothingAsked(t *testing.T) {
 	p := process.NewOperator(s.Node(), "p")
 	for name, err := range map[string]error{
 		"Reduce to 0":                   l.Reduce(ctx, 0),
-		"Create with Drain":             s.Create(ctx, "other", 1, nil, client.NumberedSlots(), client.Drain("0")),
-		"Create with Undrain":           s.Create(ctx, "other", 1, nil, client.NumberedSlots(), client.Undrain("0")),
 		"Alter with Synchronous":        p.Alter(ctx, process.Options{Synchronous: true}),
 		"Alter with Key":                p.Alter(ctx, process.Options{Key: "k"}),
 		"Alter with Data":               p.Alter(ctx, process.Options{Data: []byte("d")}),

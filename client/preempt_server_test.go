@@ -14,8 +14,8 @@ func TestPreemptionAgainstAServer(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, node)
 	a, b, d := session(t, c), session(t, c), session(t, c)
-	err := a.Create(ctx, "crane", 2, nil, client.ByPriority(0), client.Preempt(client.PreemptLower), client.Grace(time.Hour),
-		client.MinHold(time.Minute))
+	err := a.Create(ctx, "crane", 2, nil, client.SemaphoreConfig{Policy: client.PolicyPriority,
+		Preempt: client.PreemptLower, Grace: time.Hour, MinHold: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestPreemptionAgainstAServer(t *testing.T) {
 	}
 	sem, err := a.Node().Describe(ctx, "crane", client.IncludeOwners())
 	if err != nil || len(sem.Owners) != 2 || sem.Owners[0].Preempted || !sem.Owners[1].Preempted || sem.Owners[1].Silent ||
-		sem.Options.Preempt != client.PreemptLower || sem.Options.Grace != time.Hour || sem.Options.MinHold != time.Minute {
+		sem.Config.Preempt != client.PreemptLower || sem.Config.Grace != time.Hour || sem.Config.MinHold != time.Minute {
 		t.Fatalf("described as %+v, %v", sem, err)
 	}
 	release(t, low)

@@ -61,8 +61,8 @@ func (e *Election) present(ctx context.Context) error {
 		case err == nil || !answered(err) || !isNotFound(err):
 			return err
 		}
-		_, err = e.s.create(ctx, e.name, 1, nil, "", ByPriority(0), Preempt(PreemptLower), Grace(ElectionGrace),
-			MinHold(ElectionMinHold))
+		_, err = e.s.create(ctx, e.name, 1, nil, SemaphoreConfig{Policy: PolicyPriority, Preempt: PreemptLower,
+			Grace: ElectionGrace, MinHold: ElectionMinHold})
 		if err != nil && (!answered(err) || !errors.Is(err, ErrAlreadyExists)) {
 			return err
 		}

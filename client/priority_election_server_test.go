@@ -49,9 +49,9 @@ func TestPriorityElection(t *testing.T) {
 	leads(first)
 	sem, err := n.Describe(ctx, "boss")
 	must(t, err)
-	if o := sem.Options; sem.Limit != 1 || sem.Ephemeral || o.Policy != client.PolicyPriority || o.Aging != 0 ||
+	if o := sem.Config; sem.Limit != 1 || sem.Ephemeral || o.Policy != client.PolicyPriority || o.Aging != 0 ||
 		o.Preempt != client.PreemptLower || o.Grace != 10*time.Second || o.MinHold != 30*time.Second {
-		t.Errorf("it has the limit %d and the options %+v", sem.Limit, sem.Options)
+		t.Errorf("it has the limit %d and the options %+v", sem.Limit, sem.Config)
 	}
 
 	// The leader yields, for it returns when it is preempted, and campaigns again.

@@ -1,7 +1,8 @@
 package client
 
 import (
-	"bytes"
+	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -15,64 +16,125 @@ type Policy uint8
 // The policies.
 const (
 	PolicyFIFO     = Policy(protocol.PolicyFIFO)     // in the order in which they came
-	PolicyPriority = Policy(protocol.PolicyPriority) // the highest priority first
+	PolicyPriority = Policy(protocol.PolicyPriority) // the highest Priority first
 	PolicyFair     = Policy(protocol.PolicyFair)     // keys share the units by weight
 )
 
 // DefaultPriority is that of an acquire without the option Priority.
 const DefaultPriority = 5
 
-// DefaultAging is a usual aging for ByPriority.
+// DefaultAging is a usual Aging of PolicyPriority.
 const DefaultAging = time.Minute
 
-// SemaphoreOption is an option of Session.Create and Session.Alter. A semaphore that is created with
-// any of them keeps a history of 32 holds unless KeepHistory says otherwise.
-type SemaphoreOption interface{ alter(*semaphoreOptions) }
-
-type semaphoreOption func(*semaphoreOptions)
-
-func (f semaphoreOption) alter(x *semaphoreOptions) { f(x) }
-
-// semaphoreOptions are what options change.
-type semaphoreOptions struct {
-	protocol.Alter
-	err error // of the first option that is invalid
+// SemaphoreConfig says by what a semaphore differs from a plain one, which is the zero value. It goes
+// with Session.Create, Session.Alter changes it, and descriptions have it.
+type SemaphoreConfig struct {
+	Policy Policy
+	// Aging is of PolicyPriority: how much longer a waiter must have waited to be served before one
+	// that is one level higher: 0, for never, or 1 s to 1 day. A waiter is passed by only by requests
+	// that come less than 9 times Aging after it. Use DefaultAging unless low priorities may wait for
+	// ever.
+	Aging time.Duration
+	// Weights are of PolicyFair, 1 to 1,000 by key; any other key has 1. Units granted are shared, not
+	// the time that they are held. The limit must be at most 2^20.
+	Weights map[string]uint64
+	// Slots gives the units names: at most 1,024, as many as the limit. A grant takes the first free
+	// ones of the list that the acquire admits, so scarce kinds go to the end. A slot that an Alter
+	// leaves out goes when it is given back. Slots can be added to a semaphore, and removed from it,
+	// only while it has neither owners nor waiters. Descriptions have them with IncludeSlots alone.
+	Slots    []Slot
+	Numbered bool // the units are slots that are named 0, 1, ...; Resize changes their number
+	// History is how many of the holds that ended last are kept, see Node.History: 1 to 32. 0 is 32
+	// for a semaphore that is created with anything else of this, and none for a plain one; NoHistory
+	// is none.
+	History int
+	// Preempt says which owners waiters may preempt: as few owners as the first waiter needs and they
+	// can serve, those of the lowest priority first with PreemptLower, those of the newest grants first
+	// with PreemptAny. Lease.Preempted tells them. The limit must be at most 4,096.
+	Preempt PreemptMode
+	// Grace is how long a preempted owner has to yield: 0 for owners that are only told, or 1 s to 1
+	// day. Then its lease ends by itself, see Lease.Until and ErrPreempted. An owner whose client does
+	// not say that it knows that, because it is cut off for example, keeps its lease: it is told again,
+	// is the last to be chosen, and shows as silent in descriptions and metrics. It goes with Preempt.
+	Grace time.Duration
+	// MinHold is how long an owner holds its units at least before its Grace begins: 0 to 1 day. It
+	// goes with Grace.
+	MinHold time.Duration
+	// MaxHold bounds how long a lease lasts, whatever its holder does: 1 s to 30 days from the grant; 0
+	// is no bound. The server ends the lease then, and this client a little before; see Lease.Until.
+	// Leases that are already held stay unbounded, and so do earlier waiters whose clients do not know
+	// bounds. Clients that do not know bounds cannot acquire such a semaphore: ErrPreconditionFailed.
+	//
+	// The bound is time of the semaphore's bucket, which stands still without a leader and while the
+	// bucket moves: the server may end the lease later by as much, a second or two as a rule. The
+	// client ends it by its own clock, which does not stand still, counted from the answer that set the
+	// bound.
+	MaxHold time.Duration
+	Extend  bool // owners may ask for more time with Lease.Extend, as often as they like; with MaxHold
 }
 
-func semaphoreOptionsOf(opts []SemaphoreOption) (x semaphoreOptions) {
-	for _, o := range opts {
-		o.alter(&x)
+// NoHistory is the History of a semaphore that keeps none.
+const NoHistory = -1
+
+// SemaphoreOption is an option of Session.Create: a SemaphoreConfig, or a Reason.
+type SemaphoreOption interface{ create(*createRequest) error }
+
+type createRequest struct{ protocol.Create }
+
+func (c SemaphoreConfig) create(m *createRequest) error {
+	if m.Options != nil {
+		return protocol.Errorf(protocol.StatusBadRequest, "two configurations are given; keep one")
 	}
-	return x
+	o, err := c.wire()
+	plain := o.Plain() && o.Grace == 0 && o.MinHold == 0
+	if c.History == 0 && !plain {
+		o.History = protocol.MaxHistory
+	}
+	if !plain {
+		m.Options = o
+	}
+	return err
 }
 
-// FIFO serves waiters in the order in which they came, as a semaphore without options does.
-func FIFO() SemaphoreOption { return policy(protocol.PolicyFIFO, 0, nil) }
-
-// ByPriority serves the highest Priority first. aging is how much longer a waiter must have waited to
-// be served before one that is one level higher: 0, for never, or 1 s to 1 day. A waiter is passed
-// by only by requests that come less than 9 times aging after it. Use DefaultAging unless low
-// priorities may wait for ever.
-func ByPriority(aging time.Duration) SemaphoreOption {
-	return policy(protocol.PolicyPriority, aging, nil)
-}
-
-// ByKey shares the units among the keys of waiters in proportion to their weights, 1 to 1,000 each;
-// a key without a weight has 1. Units granted are shared, not the time that they are held. The limit
-// must be at most 2^20.
-func ByKey(weights map[string]uint64) SemaphoreOption {
-	return policy(protocol.PolicyFair, 0, weights)
-}
-
-func policy(p protocol.QueuePolicy, aging time.Duration, weights map[string]uint64) SemaphoreOption {
-	return semaphoreOption(func(x *semaphoreOptions) {
-		x.Fields |= protocol.AlterPolicy | protocol.AlterAging | protocol.AlterWeights
-		x.Options.Policy, x.Options.Aging, x.Options.Weights = p, millis.Of("aging", aging, &x.err), nil
-		for key, weight := range weights {
-			x.Options.Weights = append(x.Options.Weights, protocol.Weight{Key: []byte(key), Weight: weight})
+// wire are the options as requests have them. Slots that leave are none of them.
+func (c *SemaphoreConfig) wire() (*protocol.SemaphoreOptions, error) {
+	var err error
+	o := &protocol.SemaphoreOptions{Policy: protocol.QueuePolicy(c.Policy), Aging: millis.Of("aging", c.Aging, &err),
+		Numbered: c.Numbered, History: uint64(c.History), Preempt: protocol.PreemptMode(c.Preempt),
+		Grace: millis.Of("grace", c.Grace, &err), MinHold: millis.Of("least hold", c.MinHold, &err),
+		MaxHold: millis.Of("longest hold", c.MaxHold, &err), Extend: c.Extend}
+	if c.History == NoHistory {
+		o.History = 0
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.Weights)) {
+		o.Weights = append(o.Weights, protocol.Weight{Key: []byte(key), Weight: c.Weights[key]})
+	}
+	for _, s := range c.Slots {
+		if s.State != SlotLeaving && !c.Numbered {
+			o.Slots = append(o.Slots, protocol.Slot{Name: s.Name, Labels: slices.Clone(s.Labels)})
 		}
-		slices.SortFunc(x.Options.Weights, func(a, b protocol.Weight) int { return bytes.Compare(a.Key, b.Key) })
-	})
+	}
+	return o, err
+}
+
+// changed are the fields in which two configurations differ. A policy goes with what is its own.
+func changed(a, b *protocol.SemaphoreOptions) (fields uint64) {
+	for field, same := range map[uint64]bool{
+		protocol.AlterPolicy | protocol.AlterAging | protocol.AlterWeights: a.Policy == b.Policy && a.Aging == b.Aging &&
+			reflect.DeepEqual(a.Weights, b.Weights),
+		protocol.AlterSlots:   a.Numbered == b.Numbered && reflect.DeepEqual(a.Slots, b.Slots),
+		protocol.AlterHistory: a.History == b.History,
+		protocol.AlterMaxHold: a.MaxHold == b.MaxHold,
+		protocol.AlterExtend:  a.Extend == b.Extend,
+		protocol.AlterPreempt: a.Preempt == b.Preempt,
+		protocol.AlterGrace:   a.Grace == b.Grace,
+		protocol.AlterMinHold: a.MinHold == b.MinHold,
+	} {
+		if !same {
+			fields |= field
+		}
+	}
+	return fields
 }
 
 // Slot is a unit with a name, and labels that an acquire can ask for. Names and labels have 1 to 64
@@ -80,72 +142,11 @@ func policy(p protocol.QueuePolicy, aging time.Duration, weights map[string]uint
 type Slot struct {
 	Name   string
 	Labels []string // at most 8
-}
-
-// NamedSlots gives the units names: at most 1,024, as many as the limit. A grant takes the first
-// free ones of the list that the acquire admits, so scarce kinds go to the end. In an Alter the
-// list is the new one: a slot that is left out goes when it is given back. Without slots the option
-// makes the units plain again. Slots can be added to a semaphore, and removed from it, only while
-// it has neither owners nor waiters.
-func NamedSlots(list ...Slot) SemaphoreOption {
-	return semaphoreOption(func(x *semaphoreOptions) {
-		x.Fields |= protocol.AlterSlots
-		x.Options.Numbered, x.Options.Slots = false, nil
-		for _, s := range list {
-			x.Options.Slots = append(x.Options.Slots, protocol.Slot{Name: s.Name, Labels: s.Labels})
-		}
-	})
-}
-
-// NumberedSlots makes the units slots that are named 0, 1, ... Resize changes their number.
-func NumberedSlots() SemaphoreOption {
-	return semaphoreOption(func(x *semaphoreOptions) {
-		x.Fields |= protocol.AlterSlots
-		x.Options.Numbered, x.Options.Slots = true, nil
-	})
-}
-
-// KeepHistory keeps the last rows holds that ended, 0 to 32; see Node.History.
-func KeepHistory(rows int) SemaphoreOption {
-	return semaphoreOption(func(x *semaphoreOptions) {
-		x.Fields |= protocol.AlterHistory
-		x.Options.History = uint64(rows)
-	})
-}
-
-// Drain stops grants of slots. An owner keeps a slot until it gives it back. Undrain makes them free
-// again. Both are for Session.Alter.
-func Drain(names ...string) SemaphoreOption {
-	return semaphoreOption(func(x *semaphoreOptions) { x.Drain = append(x.Drain, names...) })
-}
-
-// Undrain ends a Drain.
-func Undrain(names ...string) SemaphoreOption {
-	return semaphoreOption(func(x *semaphoreOptions) { x.Undrain = append(x.Undrain, names...) })
-}
-
-// withoutReasons splits options into those of the semaphore and the reason.
-func withoutReasons(opts []SemaphoreOption) (what []SemaphoreOption, reason string) {
-	for _, o := range opts {
-		if r, ok := o.(reasonOption); ok {
-			reason = string(r)
-		} else {
-			what = append(what, o)
-		}
-	}
-	return what, reason
-}
-
-// createOptions are those of a semaphore that is created; nil for a plain one.
-func createOptions(opts []SemaphoreOption) (*protocol.SemaphoreOptions, error) {
-	if len(opts) == 0 {
-		return nil, nil
-	}
-	x := semaphoreOptionsOf(opts)
-	if x.Fields&protocol.AlterHistory == 0 {
-		x.Options.History = protocol.MaxHistory
-	}
-	return &x.Options, x.err
+	// What descriptions say of it, and requests leave out.
+	State   SlotState
+	Token   uint64    // of the last grant, which may have ended; 0: there was none
+	Session uint64    // that holds it; 0: none
+	Since   time.Time // of the grant that holds it
 }
 
 // asked returns the options by which the acquire differs from a plain one.
@@ -243,25 +244,9 @@ func (c HoldCause) String() string {
 	return "unknown"
 }
 
-// SemaphoreOptions are the options by which a semaphore differs from a plain one.
-type SemaphoreOptions struct {
-	Policy  Policy
-	Aging   time.Duration     // PolicyPriority: of waiting that counts as one level; 0: never
-	Weights map[string]uint64 // PolicyFair: of keys; any other key has 1
-	History int               // rows
-	Preempt PreemptMode
-	Grace   time.Duration // that preempted owners have to yield; 0: they are only told
-	MinHold time.Duration // that they have before it
-	MaxHold time.Duration // that a hold lasts at most; 0: without a bound
-	Extend  bool          // owners may ask for more time
-	// Slots are its units if they have names; with IncludeSlots alone.
-	Slots    []SlotStatus
-	Numbered bool // they are named 0, 1, ...
-}
-
 // Takes are the slots that a waiter takes, also from other owners.
-func (o *SemaphoreOptions) Takes(w *Waiter) (list []SlotStatus) {
-	for _, slot := range o.Slots {
+func (c *SemaphoreConfig) Takes(w *Waiter) (list []Slot) {
+	for _, slot := range c.Slots {
 		lacks := func(label string) bool { return !slices.Contains(slot.Labels, label) }
 		if named := len(w.Slots) > 0; named && slices.Contains(w.Slots, slot.Name) || !named &&
 			!slices.ContainsFunc(w.Labels, lacks) {
@@ -294,38 +279,29 @@ func (c SlotState) String() string {
 	return "unknown"
 }
 
-// SlotStatus describes a slot.
-type SlotStatus struct {
-	Slot
-	State   SlotState
-	Token   uint64    // of the last grant, which may have ended; 0: there was none
-	Session uint64    // that holds it; 0: none
-	Since   time.Time // of the grant that holds it
-}
-
 // IncludeSlots includes the slots in a description.
 func IncludeSlots() ReadOption {
 	return func(o *readOptions) { o.given, o.flags = o.given|readSlots, o.flags|protocol.WithSlots }
 }
 
-// optionsOf are those of a description; nil for a plain semaphore.
-func optionsOf(d *protocol.SemaphoreDetails) *SemaphoreOptions {
+// configOf is that of a description; nil for a plain semaphore.
+func configOf(d *protocol.SemaphoreDetails) *SemaphoreConfig {
 	if d == nil {
 		return nil
 	}
-	o := &SemaphoreOptions{Policy: Policy(d.Options.Policy), Aging: millis.Duration(d.Options.Aging),
-		History: int(d.Options.History), Numbered: d.Options.Numbered, MaxHold: millis.Duration(d.Options.MaxHold),
-		Extend: d.Options.Extend}
-	o.setPreempt(&d.Options)
-	if len(d.Options.Weights) > 0 {
-		o.Weights = make(map[string]uint64, len(d.Options.Weights))
+	o := &d.Options
+	c := &SemaphoreConfig{Policy: Policy(o.Policy), Aging: millis.Duration(o.Aging), History: int(o.History),
+		Numbered: o.Numbered, MaxHold: millis.Duration(o.MaxHold), Extend: o.Extend, Preempt: PreemptMode(o.Preempt),
+		Grace: millis.Duration(o.Grace), MinHold: millis.Duration(o.MinHold)}
+	if len(o.Weights) > 0 {
+		c.Weights = make(map[string]uint64, len(o.Weights))
 	}
-	for _, w := range d.Options.Weights {
-		o.Weights[string(w.Key)] = w.Weight
+	for _, w := range o.Weights {
+		c.Weights[string(w.Key)] = w.Weight
 	}
 	for _, x := range d.Slots {
-		o.Slots = append(o.Slots, SlotStatus{Slot: Slot{x.Name, x.Labels}, State: SlotState(x.State), Token: x.Token,
+		c.Slots = append(c.Slots, Slot{Name: x.Name, Labels: x.Labels, State: SlotState(x.State), Token: x.Token,
 			Session: x.Session, Since: millis.Time(x.Since)})
 	}
-	return o
+	return c
 }

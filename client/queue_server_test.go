@@ -17,7 +17,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 	a, b, d := session(t, c, client.Description("a")), session(t, c), session(t, c)
 
 	t.Run("priorities", func(t *testing.T) {
-		if err := a.Create(ctx, "prio", 1, nil, client.ByPriority(0)); err != nil {
+		if err := a.Create(ctx, "prio", 1, nil, client.SemaphoreConfig{Policy: client.PolicyPriority}); err != nil {
 			t.Fatal(err)
 		}
 		held := acquire(t, a, "prio")
@@ -33,7 +33,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		sem, err := a.Node().Describe(ctx, "prio", client.IncludeOwners())
-		if err != nil || sem.Options == nil || sem.Options.Policy != client.PolicyPriority || sem.Owners[0].Priority != 8 ||
+		if err != nil || sem.Config == nil || sem.Config.Policy != client.PolicyPriority || sem.Owners[0].Priority != 8 ||
 			sem.Owners[0].Key != "k" {
 			t.Fatalf("described as %+v, %v", sem, err)
 		}
@@ -56,10 +56,10 @@ func TestQueuesAgainstAServer(t *testing.T) {
 
 	t.Run("slots", func(t *testing.T) {
 		gpu := []client.Slot{{Name: "g0"}, {Name: "g1", Labels: []string{"mem=80"}}, {Name: "g2", Labels: []string{"mem=80"}}}
-		if err := a.Create(ctx, "gpu", 3, nil, client.NamedSlots(gpu...)); err != nil {
+		if err := a.Create(ctx, "gpu", 3, nil, client.SemaphoreConfig{Slots: gpu}); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Alter(ctx, "gpu", client.Drain("g1"), client.Reason("its fan is broken")); err != nil {
+		if err := a.Drain(ctx, "gpu", []string{"g1"}, client.Reason("its fan is broken")); err != nil {
 			t.Fatal(err)
 		}
 		l := acquire(t, a, "gpu", client.Labels("mem=80"))
@@ -81,14 +81,13 @@ func TestQueuesAgainstAServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		var states []client.SlotState
-		for _, s := range sem.Options.Slots {
+		for _, s := range sem.Config.Slots {
 			states = append(states, s.State)
 		}
 		if want := []client.SlotState{client.SlotFree, client.SlotDrained, client.SlotHeld}; !slices.Equal(states, want) {
 			t.Errorf("slots are %v, want %v", states, want)
 		}
-		if err := a.Alter(ctx, "gpu", client.Undrain("g1"),
-			client.Drain("none")); !errors.Is(err, client.ErrNotFound) {
+		if err := a.Drain(ctx, "gpu", []string{"g0", "none"}); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("drained a slot that there is not: %v", err)
 		}
 		release(t, two)
@@ -99,7 +98,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 			name := "baton" // passed by: b
 			if opts != nil {
 				name = "ephemeral baton"
-			} else if err := a.Create(ctx, name, 1, nil, client.KeepHistory(2)); err != nil {
+			} else if err := a.Create(ctx, name, 1, nil, client.SemaphoreConfig{History: 2}); err != nil {
 				t.Fatal(err)
 			}
 			held := acquire(t, a, name, opts...)
@@ -133,7 +132,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 	})
 
 	t.Run("transfer of slots that are not free", func(t *testing.T) {
-		if err := a.Create(ctx, "seats", 2, nil, client.NumberedSlots()); err != nil {
+		if err := a.Create(ctx, "seats", 2, nil, client.SemaphoreConfig{Numbered: true}); err != nil {
 			t.Fatal(err)
 		}
 		left, right := acquire(t, a, "seats", client.Slots("0")), acquire(t, b, "seats", client.Slots("1"))

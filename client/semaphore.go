@@ -9,29 +9,25 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Create makes a persistent semaphore with a limit of 1 .. Max units and data of at most 1 MiB.
-// Errors: ErrAlreadyExists, also if it is identical; ErrPreconditionFailed when an ephemeral
-// semaphore has the name; ErrBadRequest.
+// Create makes a persistent semaphore with a limit of 1 .. Max units and data of at most 1 MiB. It is
+// a plain one without a SemaphoreConfig. Errors: ErrAlreadyExists, also if it is identical;
+// ErrPreconditionFailed when an ephemeral semaphore has the name; ErrBadRequest.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
-	what, reason := withoutReasons(opts)
-	if x := semaphoreOptionsOf(what); len(x.Drain)+len(x.Undrain) > 0 {
-		return withOp("create", name, protocol.Errorf(protocol.StatusBadRequest,
-			"Drain and Undrain name slots of an existing semaphore; give them to Alter"))
-	}
-	_, err := s.create(ctx, name, limit, data, reason, what...)
+	_, err := s.create(ctx, name, limit, data, opts...)
 	return withOp("create", name, err)
 }
 
 func (s *Session) create(
-	ctx context.Context, name string, limit uint64, data []byte, reason string, opts ...SemaphoreOption,
+	ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption,
 ) (version uint64, err error) {
-	options, err := createOptions(opts)
-	if err != nil {
-		return 0, err
+	req := &createRequest{protocol.Create{Name: []byte(name), Limit: limit, Data: data}}
+	for _, o := range opts {
+		if err := o.create(req); err != nil {
+			return 0, err
+		}
 	}
-	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data, Options: options, Reason: reason}
 	var reply protocol.UpdateReply
-	err = s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &reply)
+	err = s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, &req.Create, &reply)
 	return reply.Version, err
 }
 
@@ -86,7 +82,8 @@ func IfVersion(version uint64) WriteOption {
 	return writeOption(func(o *writeOptions) { o.guarded, o.version = true, version })
 }
 
-// ReasonOption goes with every function that takes a WriteOption or a SemaphoreOption.
+// ReasonOption goes with every function that takes a WriteOption or a SemaphoreOption, and with
+// Session.Alter, Drain and Undrain.
 type ReasonOption interface {
 	WriteOption
 	SemaphoreOption
@@ -100,8 +97,12 @@ func Reason(text string) ReasonOption { return reasonOption(text) }
 
 type reasonOption string
 
-func (r reasonOption) write(o *writeOptions)     { o.reason = string(r) }
-func (r reasonOption) alter(x *semaphoreOptions) { x.Reason = string(r) }
+func (r reasonOption) write(o *writeOptions) { o.reason = string(r) }
+
+func (r reasonOption) create(m *createRequest) error {
+	m.Reason = string(r)
+	return nil
+}
 
 // Update replaces a semaphore's data and returns its version. Nobody needs to hold the semaphore.
 // Writing the same bytes changes nothing. IfVersion(0) always fails: a semaphore that exists has at
@@ -139,18 +140,50 @@ func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ..
 	return withOp("resize", name, s.changeSemaphore(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
 }
 
-// Alter changes the options that are given, and drains slots. Owners keep what they have; waiters
-// keep their places. It needs the right admin. Repeated it changes nothing. Errors: ErrNotFound,
-// also of a slot that is drained; ErrPreconditionFailed for an ephemeral semaphore, while slots
-// that are added or removed are in use, and with more than 10,000 waiters; ErrBadRequest.
-func (s *Session) Alter(ctx context.Context, name string, opts ...SemaphoreOption) error {
-	x := semaphoreOptionsOf(opts)
-	if x.err != nil {
-		return withOp("alter", name, x.err)
+// Alter reads a semaphore's configuration, has change change it, and writes the fields that differ
+// then; others may change others meanwhile. Owners keep what they have; waiters keep their places. It
+// needs the right admin. Errors: ErrNotFound; ErrPreconditionFailed for an ephemeral semaphore, while
+// slots that are added or removed are in use, and with more than 10,000 waiters; ErrBadRequest.
+func (s *Session) Alter(
+	ctx context.Context, name string, change func(*SemaphoreConfig), opts ...ReasonOption,
+) error {
+	sem, err := s.node.describe(ctx, name, IncludeSlots(), ReadConsistency(Strict))
+	if err != nil {
+		return withOp("alter", name, err)
 	}
-	req := &x.Alter
-	req.Name = []byte(name)
-	return withOp("alter", name, s.changeSemaphore(ctx, protocol.KindAlter, name, &req.Head, req, &protocol.Empty{}))
+	c := sem.Config
+	if c == nil {
+		c = new(SemaphoreConfig)
+	}
+	was, _ := c.wire()
+	change(c)
+	now, err := c.wire()
+	fields := changed(was, now)
+	if err != nil || fields == 0 {
+		return withOp("alter", name, err)
+	}
+	return s.alter(ctx, "alter", &protocol.Alter{Name: []byte(name), Fields: fields, Options: *now}, opts)
+}
+
+func (s *Session) alter(ctx context.Context, op string, req *protocol.Alter, opts []ReasonOption) error {
+	for _, o := range opts {
+		var w writeOptions
+		o.write(&w)
+		req.Reason = w.reason
+	}
+	name := string(req.Name)
+	return withOp(op, name, s.changeSemaphore(ctx, protocol.KindAlter, name, &req.Head, req, &protocol.Empty{}))
+}
+
+// Drain stops grants of slots. An owner keeps a slot until it gives it back. It needs the right admin.
+// Errors: ErrNotFound, also of a slot.
+func (s *Session) Drain(ctx context.Context, name string, slots []string, opts ...ReasonOption) error {
+	return s.alter(ctx, "drain", &protocol.Alter{Name: []byte(name), Drain: slots}, opts)
+}
+
+// Undrain lets drained slots be granted again, as Drain stopped them.
+func (s *Session) Undrain(ctx context.Context, name string, slots []string, opts ...ReasonOption) error {
+	return s.alter(ctx, "undrain", &protocol.Alter{Name: []byte(name), Undrain: slots}, opts)
 }
 
 // Delete removes a persistent semaphore. With owners or waiters it needs force, else it fails with

@@ -93,9 +93,12 @@ func openWithFiles(ctx context.Context, address string) (*client.Client, error) 
 // train is what the SDK's page shows, word for word.
 func train(ctx context.Context, s *client.Session, team string) error {
 	err := s.Create(ctx, "gpu", 2, nil,
-		client.NamedSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}}),
-		client.ByKey(map[string]uint64{"research": 2}), // twice the share of any other team
-		client.Preempt(client.PreemptAny), client.Grace(time.Minute))
+		client.SemaphoreConfig{
+			Slots:   []client.Slot{{Name: "g0"}, {Name: "g1", Labels: []string{"big"}}},
+			Policy:  client.PolicyFair,
+			Weights: map[string]uint64{"research": 2}, // twice the share of any other team
+			Preempt: client.PreemptAny, Grace: time.Minute,
+		})
 	if err != nil && !errors.Is(err, client.ErrAlreadyExists) {
 		return err
 	}

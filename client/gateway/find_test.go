@@ -62,7 +62,7 @@ func TestIgnorePreemption(t *testing.T) {
 	must(t, err)
 	waiter, err := gateway.Start(ctx, n, gateway.Key{2}, client.Timeout(time.Minute))
 	must(t, err)
-	must(t, owner.Create(ctx, "gpu", 1, nil, client.Preempt(client.PreemptAny), client.Grace(time.Second)))
+	must(t, owner.Create(ctx, "gpu", 1, nil, client.SemaphoreConfig{Preempt: client.PreemptAny, Grace: time.Second}))
 	l, err := owner.Acquire(ctx, "gpu", gateway.IgnorePreemption())
 	must(t, err)
 	got := make(chan error, 1)

@@ -56,7 +56,7 @@ func leaseOf(
 	if o.Key != "" {
 		opts = append(opts, client.Key(o.Key))
 	}
-	if sem.Options != nil && sem.Options.Policy == client.PolicyPriority {
+	if sem.Config != nil && sem.Config.Policy == client.PolicyPriority {
 		opts = append(opts, client.Priority(o.Priority))
 	}
 	l, err := s.TryAcquire(ctx, info.Name, opts...)

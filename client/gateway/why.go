@@ -47,7 +47,7 @@ func (words Words) Explain(name string, self uint64, q *client.QueueStatus) (lin
 	if n := len(q.Holders) - mostShown; n > 0 {
 		add("More that hold it: %d.", n)
 	}
-	if free := FreeSlots(q); q.Options != nil && len(q.Options.Slots) > 0 {
+	if free := FreeSlots(q); q.Config != nil && len(q.Config.Slots) > 0 {
 		text := ""
 		for _, slot := range free[:min(mostShown, len(free))] {
 			text += ", " + words.Data([]byte(slot))
@@ -100,12 +100,12 @@ func clockText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z
 
 // FreeSlots lists the names of the free slots: of those that the waiter takes, while one waits.
 func FreeSlots(q *client.QueueStatus) (list []string) {
-	if q.Options == nil {
+	if q.Config == nil {
 		return nil
 	}
-	slots := q.Options.Slots
+	slots := q.Config.Slots
 	if q.Waiting {
-		slots = q.Options.Takes(&q.Own)
+		slots = q.Config.Takes(&q.Own)
 	}
 	for _, s := range slots {
 		if s.State == client.SlotFree {

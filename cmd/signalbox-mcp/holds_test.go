@@ -177,7 +177,7 @@ func TestWaitEndsWithTheCallsTime(t *testing.T) {
 func TestHoldsThatOthersWant(t *testing.T) {
 	t.Parallel()
 	a, own, other := kit(t)
-	if err := other.Create(t.Context(), "gpu", 1, nil, client.Preempt(client.PreemptAny)); err != nil {
+	if err := other.Create(t.Context(), "gpu", 1, nil, client.SemaphoreConfig{Preempt: client.PreemptAny}); err != nil {
 		t.Fatal(err)
 	}
 	_, at, err := a.begin(own, []string{"gpu"}, want{units: 1}, false, []client.AcquireOption{client.MaxHold(time.Hour)})

@@ -91,7 +91,7 @@ func TestSemaphores(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t)
 	s := session(t, srv.Addr())
-	slots := client.NamedSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})
+	slots := client.SemaphoreConfig{Slots: []client.Slot{{Name: "g0"}, {Name: "g1", Labels: []string{"big"}}}}
 	if err := s.Create(t.Context(), "gpu", 2, nil, slots); err != nil {
 		t.Fatal(err)
 	}

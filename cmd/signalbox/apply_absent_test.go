@@ -76,7 +76,8 @@ var absentCases = map[string]absentCase{
 	"a semaphore with options, history and slots that leave": {
 		counts: []string{"Semaphores"},
 		fill: inSession(func(ctx context.Context, s *client.Session) error {
-			err := s.Create(ctx, "gpus", 2, []byte("data"), client.NumberedSlots(), client.ByKey(map[string]uint64{"a": 2}))
+			err := s.Create(ctx, "gpus", 2, []byte("data"), client.SemaphoreConfig{Numbered: true,
+				Policy: client.PolicyFair, Weights: map[string]uint64{"a": 2}})
 			l, failed := s.Acquire(ctx, "gpus", client.Key("a"))
 			if err = errors.Join(err, failed); err != nil {
 				return err

@@ -57,7 +57,7 @@ func readSemaphore(o *desired.Object, entries []desired.Entry) error {
 }
 
 // optionsOnWire are the options as requests have them. Slots that leave are none of them.
-func optionsOnWire(o *client.SemaphoreOptions) protocol.SemaphoreOptions {
+func optionsOnWire(o *client.SemaphoreConfig) protocol.SemaphoreOptions {
 	w := protocol.SemaphoreOptions{
 		Policy: protocol.QueuePolicy(o.Policy), Aging: milliseconds(o.Aging), Numbered: o.Numbered,
 		History: uint64(o.History),
@@ -76,37 +76,27 @@ func optionsOnWire(o *client.SemaphoreOptions) protocol.SemaphoreOptions {
 	return w
 }
 
-// optionsOf are all options of a semaphore. It refuses a policy that this program does not know,
+// configOf is the configuration of a semaphore. It refuses a policy that this program does not know,
 // which the semaphore may have and the document not name.
-func optionsOf(w *protocol.SemaphoreOptions) ([]client.SemaphoreOption, error) {
-	of := func(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
-	opts := []client.SemaphoreOption{
-		nil, client.KeepHistory(int(w.History)), client.LongestHold(of(w.MaxHold)), client.ExtendHolds(w.Extend),
-		client.Preempt(client.PreemptMode(w.Preempt)), client.Grace(of(w.Grace)), client.MinHold(of(w.MinHold)),
-	}
-	switch w.Policy {
-	case protocol.PolicyFIFO:
-		opts[0] = client.FIFO()
-	case protocol.PolicyPriority:
-		opts[0] = client.ByPriority(of(w.Aging))
-	case protocol.PolicyFair:
-		weights := map[string]uint64{}
-		for _, x := range w.Weights {
-			weights[string(x.Key)] = x.Weight
-		}
-		opts[0] = client.ByKey(weights)
-	default:
-		return nil, fmt.Errorf(
+func configOf(w *protocol.SemaphoreOptions) (c client.SemaphoreConfig, err error) {
+	if w.Policy > protocol.PolicyFair {
+		return c, fmt.Errorf(
 			"the semaphore has policy %d, which this program does not know; use that of the cluster's version", w.Policy)
 	}
-	if w.Numbered {
-		return append(opts, client.NumberedSlots()), nil
+	of := func(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
+	c = client.SemaphoreConfig{Policy: client.Policy(w.Policy), Aging: of(w.Aging), Numbered: w.Numbered,
+		History: int(w.History), Preempt: client.PreemptMode(w.Preempt), Grace: of(w.Grace), MinHold: of(w.MinHold),
+		MaxHold: of(w.MaxHold), Extend: w.Extend, Weights: map[string]uint64{}}
+	if w.History == 0 {
+		c.History = client.NoHistory
 	}
-	var slots []client.Slot
+	for _, x := range w.Weights {
+		c.Weights[string(x.Key)] = x.Weight
+	}
 	for _, x := range w.Slots {
-		slots = append(slots, client.Slot{Name: x.Name, Labels: x.Labels})
+		c.Slots = append(c.Slots, client.Slot{Name: x.Name, Labels: x.Labels})
 	}
-	return append(opts, client.NamedSlots(slots...)), nil
+	return c, nil
 }
 
 // namedSlots takes slots that are mappings of name and labels out of the entries: a name with a
@@ -202,8 +192,8 @@ func slotValue(s protocol.Slot) desired.Value {
 }
 
 func semaphoreOptions(s *client.Semaphore) (w protocol.SemaphoreOptions) {
-	if s.Options != nil {
-		w = optionsOnWire(s.Options)
+	if s.Config != nil {
+		w = optionsOnWire(s.Config)
 	}
 	return w
 }
@@ -214,15 +204,12 @@ func changeSemaphore(ctx context.Context, s *client.Session, c *desired.Change, 
 		return s.Delete(ctx, c.Name, false, because)
 	}
 	want := c.Want.Config.(*semaphoreObject)
-	opts, err := optionsOf(&want.options)
+	config, err := configOf(&want.options)
 	if err != nil {
 		return err
 	}
 	if c.Op == desired.Create {
-		if want.options.Plain() {
-			opts = nil
-		}
-		return s.Create(ctx, c.Name, want.limit, c.Want.Data, append(opts, because)...)
+		return s.Create(ctx, c.Name, want.limit, c.Want.Data, config, because)
 	}
 	have := c.Have.Config.(*semaphoreObject)
 	steps := []func() error{
@@ -230,7 +217,7 @@ func changeSemaphore(ctx context.Context, s *client.Session, c *desired.Change, 
 			if slices.IndexFunc(c.Fields, func(f desired.Field) bool { return f.Name != "limit" && f.Name != "data" }) < 0 {
 				return nil
 			}
-			return s.Alter(ctx, c.Name, append(opts, because)...)
+			return s.Alter(ctx, c.Name, func(now *client.SemaphoreConfig) { *now = config }, because)
 		},
 		func() error {
 			if want.limit == have.limit || len(want.options.Slots) > 0 { // the limit is that of the slots

@@ -412,32 +412,35 @@ func makeRandomCluster(t *testing.T, c *client.Client, r *rand.Rand) {
 		must(err)
 		for i := range r.IntN(6) {
 			name, limit := randomName(r, i), r.Uint64N(20)+1
-			var opts []client.SemaphoreOption
+			var config client.SemaphoreConfig
 			if some() {
 				switch r.IntN(3) {
 				case 0:
-					opts = append(opts, client.ByPriority(ms(1000, 90_000)), client.Preempt(client.PreemptLower), client.Grace(ms(1000, 5000)))
+					config.Policy, config.Aging = client.PolicyPriority, ms(1000, 90_000)
+					config.Preempt, config.Grace = client.PreemptLower, ms(1000, 5000)
 				case 1:
-					opts = append(opts, client.ByKey(map[string]uint64{"a": r.Uint64N(9) + 1, randomName(r, 1): 2}))
+					config.Policy = client.PolicyFair
+					config.Weights = map[string]uint64{"a": r.Uint64N(9) + 1, randomName(r, 1): 2}
 				}
 				if some() {
-					opts = append(opts, client.LongestHold(ms(1000, 100_000)), client.ExtendHolds(some()))
+					config.MaxHold, config.Extend = ms(1000, 100_000), some()
 				}
 				if some() {
-					opts = append(opts, client.KeepHistory(r.IntN(33)))
+					config.History = r.IntN(34) - 1 // NoHistory, too
 				}
 				switch r.IntN(3) {
 				case 0:
-					opts = append(opts, client.NumberedSlots())
+					config.Numbered = true
 				case 1:
-					opts, limit = append(opts, client.NamedSlots(client.Slot{Name: "a:" + strconv.Itoa(i), Labels: []string{"x", "y=1"}},
-						client.Slot{Name: "0"}, client.Slot{Name: "true", Labels: []string{"a:b"}})), 3
+					limit = 3
+					config.Slots = []client.Slot{{Name: "a:" + strconv.Itoa(i), Labels: []string{"x", "y=1"}},
+						{Name: "0"}, {Name: "true", Labels: []string{"a:b"}}}
 				}
 			}
 			if r.IntN(10) == 0 {
 				limit = client.Max
 			}
-			try(s.Create(ctx, name, limit, randomData(r), opts...))
+			try(s.Create(ctx, name, limit, randomData(r), config))
 		}
 		for i := range r.IntN(4) {
 			_, err := s.Config(randomName(r, i)).Set(ctx, randomData(r))
@@ -619,9 +622,9 @@ func TestTwoAppliesAtOnce(t *testing.T) {
 // program does not know. A change of its other options is refused, and does not make it fifo.
 func TestUnknownPolicyIsNotReplaced(t *testing.T) {
 	for policy := protocol.PolicyFIFO; policy <= protocol.PolicyFair+1; policy++ {
-		opts, err := optionsOf(&protocol.SemaphoreOptions{Policy: policy})
-		if known := policy <= protocol.PolicyFair; known != (err == nil) || known != (len(opts) > 0) {
-			t.Errorf("policy %d: %d options, %v", policy, len(opts), err)
+		config, err := configOf(&protocol.SemaphoreOptions{Policy: policy})
+		if known := policy <= protocol.PolicyFair; known != (err == nil) || known && config.Policy != client.Policy(policy) {
+			t.Errorf("policy %d: %+v, %v", policy, config, err)
 		}
 	}
 }

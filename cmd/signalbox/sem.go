@@ -33,15 +33,15 @@ func semCreate(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		opts, slots, err := flags.options(cmd)
-		if err == nil {
-			*limit, err = limitOf(cmd, *limit, slots)
-		}
-		if err != nil {
+		var config client.SemaphoreConfig
+		if *limit, config, err = flags.semaphore(cmd, *limit, nil); err != nil {
 			return err
 		}
 		return inv.withSession(func(s *client.Session) error {
-			err := s.Create(inv.ctx, args[0], *limit, data, append(opts, client.Reason(*reason))...)
+			if config.History == 0 {
+				config.History = client.NoHistory
+			}
+			err := s.Create(inv.ctx, args[0], *limit, data, config, client.Reason(*reason))
 			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", amount(*limit)}, {"created", "", true}},
 				"created %s with limit %s", args[0], cell(amount(*limit)))
 		})
@@ -230,8 +230,8 @@ func semDescribe(a *app) *cobra.Command {
 			{"created_at", "created", timestamp{s.CreatedAt}},
 		}, s)
 		return inv.printer().item(append(r,
-			field{"owners", "owners", ownerRows(s.Options, s.Owners)},
-			field{"waiters", "waiters", waiterRows(s.Options, s.Waiters)}))
+			field{"owners", "owners", ownerRows(s.Config, s.Owners)},
+			field{"waiters", "waiters", waiterRows(s.Config, s.Waiters)}))
 	})
 	return c
 }
@@ -300,7 +300,7 @@ func impossible(inv *invocation, name string) (w *client.QueueStatus, line strin
 		d, err := n.Describe(inv.ctx, name, client.IncludeWaiters(), client.IncludeSlots(),
 			client.ReadConsistency(client.Strict))
 		if err == nil {
-			w.Ahead, w.Limit, w.Options = d.Waiters, d.Limit, d.Options
+			w.Ahead, w.Limit, w.Config = d.Waiters, d.Limit, d.Config
 		}
 	}
 	if line = neverSentence(name, w); line != "" {

@@ -24,18 +24,13 @@ func addBoundFlags(c *cobra.Command) boundFlags {
 	}
 }
 
-func (b *boundFlags) options(c *cobra.Command) (opts []client.SemaphoreOption) {
-	if c.Flag("max-hold").Changed {
-		opts = append(opts, client.LongestHold(*b.maxHold))
-	}
-	if c.Flag("extend").Changed {
-		opts = append(opts, client.ExtendHolds(*b.extend))
-	}
-	return opts
+func (b *boundFlags) set(c *cobra.Command, o *client.SemaphoreConfig) {
+	setGiven(c, "max-hold", &o.MaxHold, b.maxHold)
+	setGiven(c, "extend", &o.Extend, b.extend)
 }
 
 // boundRow adds a semaphore's own bounds.
-func boundRow(r row, o *client.SemaphoreOptions) row {
+func boundRow(r row, o *client.SemaphoreConfig) row {
 	if o.MaxHold == 0 {
 		return r
 	}
@@ -52,7 +47,7 @@ func leftField(o *client.Owner) field {
 
 // ownerRows are the owners of a semaphore with these options, nil for none. Holds may end by themselves
 // there too.
-func ownerRows(o *client.SemaphoreOptions, owners []client.Owner) []row {
+func ownerRows(o *client.SemaphoreConfig, owners []client.Owner) []row {
 	switch {
 	case o != nil:
 		rows := rowsOf(owners, queuedOwnerRow)

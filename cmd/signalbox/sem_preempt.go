@@ -30,22 +30,21 @@ func addPreemptFlags(c *cobra.Command) preemptFlags {
 	}
 }
 
-func (w *preemptFlags) options(c *cobra.Command) (opts []client.SemaphoreOption) {
-	for _, x := range []struct {
-		flag   string
-		option client.SemaphoreOption
-	}{
-		{"preempt", client.Preempt(*w.mode)}, {"grace", client.Grace(*w.grace)}, {"min-hold", client.MinHold(*w.minHold)},
-	} {
-		if c.Flag(x.flag).Changed {
-			opts = append(opts, x.option)
-		}
+func (w *preemptFlags) set(c *cobra.Command, o *client.SemaphoreConfig) {
+	setGiven(c, "preempt", &o.Preempt, w.mode)
+	setGiven(c, "grace", &o.Grace, w.grace)
+	setGiven(c, "min-hold", &o.MinHold, w.minHold)
+}
+
+// setGiven sets a field if its flag is given.
+func setGiven[T any](c *cobra.Command, flag string, field, value *T) {
+	if c.Flag(flag).Changed {
+		*field = *value
 	}
-	return opts
 }
 
 // preemptRow adds a semaphore's own rule of preemption.
-func preemptRow(r row, o *client.SemaphoreOptions) row {
+func preemptRow(r row, o *client.SemaphoreConfig) row {
 	if o.Preempt == client.PreemptOff {
 		return r
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -59,81 +60,75 @@ func parseAging(text string) (time.Duration, error) {
 	return readDuration(text)
 }
 
-// options returns the options that the flags give. limit is the number of slots, 0 without.
-func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, limit uint64, err error) {
-	given := func(name string) bool { return c.Flag(name).Changed }
-	weights, err := parseWeights(*q.weights)
-	if err != nil {
-		return nil, 0, err
-	}
-	switch {
-	case given("policy") && *q.policy != client.PolicyPriority && given("aging"),
-		given("policy") && *q.policy != client.PolicyFair && given("weight"), given("aging") && given("weight"):
-		return nil, 0, usagef("--aging belongs to --policy priority, and --weight to --policy fair; leave one out")
-	case given("slots") && given("slot"):
-		return nil, 0, usagef("--slots and --slot are both given; keep one")
-	case given("aging"):
-		opts = append(opts, client.ByPriority(*q.aging))
-	case given("weight"):
-		opts = append(opts, client.ByKey(weights))
-	case given("policy") && *q.policy == client.PolicyPriority:
-		opts = append(opts, client.ByPriority(client.DefaultAging))
-	case given("policy") && *q.policy == client.PolicyFair:
-		opts = append(opts, client.ByKey(nil))
-	case given("policy"):
-		opts = append(opts, client.FIFO())
-	}
-	switch {
-	case given("slots") && *q.number == 0:
-		return nil, 0, usagef("--slots is 0; it must be 1 to 1024")
-	case given("slots"):
-		opts, limit = append(opts, client.NumberedSlots()), uint64(*q.number)
-	case given("slot"):
-		list := parseSlots(*q.slots)
-		opts, limit = append(opts, client.NamedSlots(list...)), uint64(len(list))
-	}
-	opts = append(append(opts, q.bounds.options(c)...), q.preempt.options(c)...)
-	if given("history") {
-		if *q.history < 0 {
-			return nil, 0, usagef("--history is %d; it must be 0 to 32", *q.history)
-		}
-		opts = append(opts, client.KeepHistory(*q.history))
-	}
-	return opts, limit, nil
+// given reports whether any of the flags is.
+func (q *queueFlags) given(c *cobra.Command) bool {
+	return slices.ContainsFunc([]string{"policy", "aging", "weight", "slots", "slot", "history", "preempt", "grace",
+		"min-hold", "max-hold", "extend"}, func(name string) bool { return c.Flag(name).Changed })
 }
 
-// semaphore is the limit and the options of a semaphore that is made with these flags; named are
-// slots that are given in another way.
+// check refuses flags that say different things. weights are those of --weight.
+func (q *queueFlags) check(c *cobra.Command) (weights map[string]uint64, err error) {
+	given := func(name string) bool { return c.Flag(name).Changed }
+	weights, err = parseWeights(*q.weights)
+	switch {
+	case err != nil:
+	case given("policy") && *q.policy != client.PolicyPriority && given("aging"),
+		given("policy") && *q.policy != client.PolicyFair && given("weight"), given("aging") && given("weight"):
+		err = usagef("--aging belongs to --policy priority, and --weight to --policy fair; leave one out")
+	case given("slots") && given("slot"):
+		err = usagef("--slots and --slot are both given; keep one")
+	case given("slots") && *q.number == 0:
+		err = usagef("--slots is 0; it must be 1 to 1024")
+	case given("history") && *q.history < 0:
+		err = usagef("--history is %d; it must be 0 to 32", *q.history)
+	}
+	return weights, err
+}
+
+// set sets what the flags give, which check has looked at.
+func (q *queueFlags) set(c *cobra.Command, weights map[string]uint64, o *client.SemaphoreConfig) {
+	given := func(name string) bool { return c.Flag(name).Changed }
+	if given("policy") || given("aging") || given("weight") {
+		o.Policy, o.Aging, o.Weights = *q.policy, 0, nil
+	}
+	switch {
+	case given("aging"):
+		o.Policy, o.Aging = client.PolicyPriority, *q.aging
+	case given("weight"):
+		o.Policy, o.Weights = client.PolicyFair, weights
+	case given("policy") && *q.policy == client.PolicyPriority:
+		o.Aging = client.DefaultAging
+	}
+	switch {
+	case given("slots"):
+		o.Numbered, o.Slots = true, nil
+	case given("slot"):
+		o.Numbered, o.Slots = false, parseSlots(*q.slots)
+	}
+	q.bounds.set(c, o)
+	q.preempt.set(c, o)
+	setGiven(c, "history", &o.History, q.history)
+}
+
+// semaphore is the limit and the configuration of a semaphore that is made with these flags; named
+// are slots that are given in another way.
 func (q *queueFlags) semaphore(c *cobra.Command, limit uint64, named []client.Slot) (uint64,
-	client.SemaphoreOptions, error) {
-	var o client.SemaphoreOptions
-	opts, slots, err := q.options(c)
+	client.SemaphoreConfig, error) {
+	var o client.SemaphoreConfig
+	weights, err := q.check(c)
 	if err != nil {
 		return 0, o, err
 	}
-	given := func(name string) bool { return c.Flag(name).Changed }
-	switch {
-	case given("weight") || *q.policy == client.PolicyFair:
-		o.Policy = client.PolicyFair
-		o.Weights, _ = parseWeights(*q.weights) // options has read them
-	case given("aging"):
-		o.Policy, o.Aging = client.PolicyPriority, *q.aging
-	case *q.policy == client.PolicyPriority:
-		o.Policy, o.Aging = client.PolicyPriority, client.DefaultAging
+	q.set(c, weights, &o)
+	if named != nil {
+		o.Slots = named
 	}
-	if named == nil {
-		named = parseSlots(*q.slots)
-	}
-	for _, s := range named {
-		o.Slots, slots = append(o.Slots, client.SlotStatus{Slot: s}), uint64(len(named))
-	}
-	o.Numbered, o.MaxHold, o.Extend = given("slots"), *q.bounds.maxHold, *q.bounds.extend
-	o.Preempt, o.Grace, o.MinHold = *q.preempt.mode, *q.preempt.grace, *q.preempt.minHold
-	switch {
-	case given("history"):
-		o.History = *q.history
-	case len(opts)+len(named) > 0:
+	if !c.Flag("history").Changed && (q.given(c) || named != nil) {
 		o.History = protocol.MaxHistory
+	}
+	slots := uint64(len(o.Slots))
+	if o.Numbered {
+		slots = uint64(*q.number)
 	}
 	limit, err = limitOf(c, limit, slots)
 	return limit, o, err
@@ -230,15 +225,17 @@ Numbered slots are resized with signalbox sem resize. Needs the right admin on t
 	flags := addQueueFlags(c)
 	reason := addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		opts, _, err := flags.options(cmd)
+		weights, err := flags.check(cmd)
 		if err != nil {
 			return err
 		}
-		if len(opts) == 0 {
+		if !flags.given(cmd) {
 			return usagef("no option is given; the form is: %s", usageLine(cmd))
 		}
 		return inv.withSession(func(s *client.Session) error {
-			if err := s.Alter(inv.ctx, args[0], append(opts, client.Reason(*reason))...); err != nil {
+			err := s.Alter(inv.ctx, args[0], func(o *client.SemaphoreConfig) { flags.set(cmd, weights, o) },
+				client.Reason(*reason))
+			if err != nil {
 				return err
 			}
 			w, text := impossible(inv, args[0])
@@ -263,8 +260,8 @@ func (x *acquireFlags) warnOfPolicy(inv *invocation, c *cobra.Command, name stri
 	switch s, err := n.Describe(inv.ctx, name, client.ReadConsistency(client.Strict)); {
 	case err != nil && !c.Flag("create-limit").Changed, err == nil && s.Ephemeral:
 		return // acquiring says why
-	case err == nil && s.Options != nil:
-		policy = s.Options.Policy
+	case err == nil && s.Config != nil:
+		policy = s.Config.Policy
 	}
 	for _, x := range []struct {
 		flag string
@@ -288,12 +285,12 @@ func slotError(inv *invocation, err error, name string, slots, labels []string) 
 		return err
 	}
 	s, failed := n.Describe(inv.ctx, name, client.IncludeSlots(), client.ReadConsistency(client.Strict))
-	if failed != nil || s.Options == nil || len(s.Options.Slots) == 0 {
+	if failed != nil || s.Config == nil || len(s.Config.Slots) == 0 {
 		return err
 	}
 	matching := 0
 	unknown := slices.Clone(slots)
-	for _, slot := range s.Options.Slots {
+	for _, slot := range s.Config.Slots {
 		unknown = slices.DeleteFunc(unknown, func(name string) bool { return name == slot.Name })
 		if !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(slot.Labels, l) }) {
 			matching++
@@ -304,7 +301,7 @@ func slotError(inv *invocation, err error, name string, slots, labels []string) 
 		return fmt.Errorf("%w: there is no slot %s; signalbox sem describe %s lists them", err, strings.Join(unknown, ", "),
 			name)
 	case len(labels) > 0:
-		return fmt.Errorf("%w: %d of %d slots have %s", err, matching, len(s.Options.Slots), strings.Join(labels, ", "))
+		return fmt.Errorf("%w: %d of %d slots have %s", err, matching, len(s.Config.Slots), strings.Join(labels, ", "))
 	}
 	return err
 }
@@ -312,28 +309,29 @@ func slotError(inv *invocation, err error, name string, slots, labels []string) 
 func semDrain(a *app) *cobra.Command {
 	return slotsMarked(a, command("drain NAME SLOT...",
 		"Stop grants of slots; owners keep them until they give them back", ""),
-		client.Drain, "drained")
+		(*client.Session).Drain, "drained")
 }
 
 func semUndrain(a *app) *cobra.Command {
-	return slotsMarked(a, command("undrain NAME SLOT...", "Let drained slots be granted again", ""), client.Undrain,
-		"undrained")
+	return slotsMarked(a, command("undrain NAME SLOT...", "Let drained slots be granted again", ""),
+		(*client.Session).Undrain, "undrained")
 }
 
 func slotsMarked(
-	a *app, c *cobra.Command, option func(...string) client.SemaphoreOption, done string,
+	a *app, c *cobra.Command,
+	mark func(*client.Session, context.Context, string, []string, ...client.ReasonOption) error, done string,
 ) *cobra.Command {
 	c.Long = c.Short + ". Needs the right admin on the node's path."
 	reason := addReason(c)
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		err := s.Alter(inv.ctx, args[0], option(args[1:]...), client.Reason(*reason))
+		err := mark(s, inv.ctx, args[0], args[1:], client.Reason(*reason))
 		return inv.report(slotError(inv, err, args[0], args[1:], nil), row{{"name", "", args[0]}, {done, "", args[1:]}},
 			"%s %s of %s", done, strings.Join(args[1:], ", "), args[0])
 	})
 	return c
 }
 
-func slotRow(s *client.SlotStatus) row {
+func slotRow(s *client.Slot) row {
 	r := row{{"slot", "slot", s.Name}, {"labels", "labels", strings.Join(s.Labels, ",")},
 		{"state", "state", s.State.String()},
 		{"token", "token", s.Token}}
@@ -374,7 +372,7 @@ signalbox sem describe shows the holds that go on.`)
 
 // optionRow adds the options of a semaphore that is not plain.
 func optionRow(r row, s *client.Semaphore) row {
-	o := s.Options
+	o := s.Config
 	if o == nil {
 		return r
 	}
@@ -412,7 +410,7 @@ func queuedWaiterRow(w *client.Waiter) row {
 }
 
 // waiterRows are the waiters of a semaphore with these options, nil for none.
-func waiterRows(o *client.SemaphoreOptions, waiters []client.Waiter) []row {
+func waiterRows(o *client.SemaphoreConfig, waiters []client.Waiter) []row {
 	if o == nil {
 		return rowsOf(waiters, waiterRow)
 	}
@@ -422,7 +420,7 @@ func waiterRows(o *client.SemaphoreOptions, waiters []client.Waiter) []row {
 }
 
 // hideIdle leaves columns out of a table that mean nothing under these options.
-func hideIdle(o *client.SemaphoreOptions, rows []row) {
+func hideIdle(o *client.SemaphoreConfig, rows []row) {
 	idle := map[string]bool{
 		"priority": o.Policy != client.PolicyPriority, "key": o.Policy != client.PolicyFair,
 		"rank":      o.Policy == client.PolicyFIFO && len(o.Slots) == 0,

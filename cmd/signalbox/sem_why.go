@@ -31,7 +31,7 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 	if err != nil {
 		return err
 	}
-	owners, ahead, heading := ownerRows(w.Options, w.Holders), waiterRows(w.Options, w.Ahead), "ahead in the queue"
+	owners, ahead, heading := ownerRows(w.Config, w.Holders), waiterRows(w.Config, w.Ahead), "ahead in the queue"
 	if !w.Waiting {
 		heading = "in the queue"
 	}
@@ -40,8 +40,8 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 		{"free", "", amount(w.Free)}, {"limit", "", amount(w.Limit)},
 		{"never_granted", "", neverRow(w)}, {"deadlock", "", deadlockRow(w.Deadlock)}, {"unread", "", w.Unread},
 	}
-	if w.Waiting && w.Options != nil && len(w.Own.Labels)+len(w.Own.Slots) > 0 {
-		r = append(r, field{"takes", "slots that it takes", rowsOf(w.Options.Takes(&w.Own), slotRow)})
+	if w.Waiting && w.Config != nil && len(w.Own.Labels)+len(w.Own.Slots) > 0 {
+		r = append(r, field{"takes", "slots that it takes", rowsOf(w.Config.Takes(&w.Own), slotRow)})
 	}
 	r = append(r, field{"owners", "held by", owners}, field{"ahead", heading, ahead})
 	if out.format == "table" {
@@ -113,10 +113,10 @@ func preemptedLines(node, sem string, w *client.QueueStatus) (lines []string) {
 		}
 	}
 	anyPreempted := slices.ContainsFunc(w.Holders, func(o client.Owner) bool { return o.Preempted })
-	if _, never := w.NeverGranted(); anyPreempted || never || !w.Waiting || w.Position != 1 || w.Options == nil {
+	if _, never := w.NeverGranted(); anyPreempted || never || !w.Waiting || w.Position != 1 || w.Config == nil {
 		return lines
 	}
-	switch w.Options.Preempt {
+	switch w.Config.Preempt {
 	case client.PreemptLower:
 		lines = append(lines, fmt.Sprintf("nobody is preempted: owners with a priority below %d do not hold enough for it",
 			w.Own.Priority))
@@ -128,12 +128,12 @@ func preemptedLines(node, sem string, w *client.QueueStatus) (lines []string) {
 
 // blocking are the owners whose units a waiter could use, all for one that takes any.
 func blocking(w *client.QueueStatus) []client.Owner {
-	if !w.Waiting || w.Options == nil || len(w.Options.Slots) == 0 {
+	if !w.Waiting || w.Config == nil || len(w.Config.Slots) == 0 {
 		return w.Holders
 	}
-	takes := w.Options.Takes(&w.Own)
+	takes := w.Config.Takes(&w.Own)
 	return slices.DeleteFunc(slices.Clone(w.Holders), func(o client.Owner) bool {
-		return !slices.ContainsFunc(takes, func(x client.SlotStatus) bool { return x.Session == o.Session })
+		return !slices.ContainsFunc(takes, func(x client.Slot) bool { return x.Session == o.Session })
 	})
 }
 
@@ -226,12 +226,12 @@ func neverSentence(name string, w *client.QueueStatus) string {
 // slotSentence is about a waiter that wants more slots than are granted any more.
 func slotSentence(name string, w *client.QueueStatus, x *client.Waiter, own bool) string {
 	var drained []string
-	for _, slot := range w.Options.Takes(x) {
+	for _, slot := range w.Config.Takes(x) {
 		if slot.State == client.SlotDrained || slot.State == client.SlotDraining {
 			drained = append(drained, slot.Name)
 		}
 	}
-	text := fmt.Sprintf("%s wants %s and cannot be granted", sessionText(x.Session, x.Description), wanted(x, w.Options))
+	text := fmt.Sprintf("%s wants %s and cannot be granted", sessionText(x.Session, x.Description), wanted(x, w.Config))
 	if own {
 		text = "it cannot be granted"
 	}
@@ -247,7 +247,7 @@ func slotSentence(name string, w *client.QueueStatus, x *client.Waiter, own bool
 }
 
 // wanted describes a waiter's request.
-func wanted(x *client.Waiter, o *client.SemaphoreOptions) string {
+func wanted(x *client.Waiter, o *client.SemaphoreConfig) string {
 	switch {
 	case len(x.Slots) == 1:
 		return "slot " + x.Slots[0]
@@ -271,20 +271,20 @@ func wanted(x *client.Waiter, o *client.SemaphoreOptions) string {
 // whySentence describes a session's place in the queue, its request, and the free units.
 func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	free := freeText(w)
-	policy := w.Options != nil && w.Options.Policy != client.PolicyFIFO
-	laned := policy || w.Options != nil && len(w.Options.Slots) > 0
+	policy := w.Config != nil && w.Config.Policy != client.PolicyFIFO
+	laned := policy || w.Config != nil && len(w.Config.Slots) > 0
 	own := sessionText(session, w.Own.Description)
 	switch {
 	case w.Holding:
 		return fmt.Sprintf("session %d holds %s", session, name)
 	case w.Waiting && w.Position == 0:
 		return fmt.Sprintf("%s is not among the 16 that are next in the queue of %s, and wants %s; %s",
-			own, name, wanted(&w.Own, w.Options), free)
+			own, name, wanted(&w.Own, w.Config), free)
 	case w.Waiting && w.Position == 1:
-		return fmt.Sprintf("%s is first in the queue of %s and wants %s; %s", own, name, wanted(&w.Own, w.Options), free)
+		return fmt.Sprintf("%s is first in the queue of %s and wants %s; %s", own, name, wanted(&w.Own, w.Config), free)
 	case w.Waiting:
 		return fmt.Sprintf("%s is number %d in the queue of %s and wants %s; %s",
-			own, w.Position, name, wanted(&w.Own, w.Options), free)
+			own, w.Position, name, wanted(&w.Own, w.Config), free)
 	case session != 0:
 		return fmt.Sprintf("session %d neither holds %s nor waits for it; %s", session, name, free)
 	case len(w.Ahead) > 0 && laned:
@@ -303,7 +303,7 @@ func freeText(w *client.QueueStatus) string {
 		used += min(o.Count, client.Max-used)
 	}
 	switch {
-	case w.Options != nil && len(w.Options.Slots) > 0:
+	case w.Config != nil && len(w.Config.Slots) > 0:
 		return freeSlotsText(w)
 	case used > w.Limit:
 		return fmt.Sprintf("%d are held, more than the limit of %d: it was lowered", used, w.Limit)
@@ -316,9 +316,9 @@ func freeText(w *client.QueueStatus) string {
 }
 
 func freeSlotsText(w *client.QueueStatus) string {
-	slots := w.Options.Slots
+	slots := w.Config.Slots
 	if w.Waiting {
-		slots = w.Options.Takes(&w.Own)
+		slots = w.Config.Takes(&w.Own)
 	}
 	n := make(map[client.SlotState]int)
 	for _, x := range slots {
@@ -352,7 +352,7 @@ func freeSlotsText(w *client.QueueStatus) string {
 // orderSentence says in which order a semaphore with a policy serves, and what that means for a
 // waiter; else, for one that is not first, that the order is strict.
 func orderSentence(w *client.QueueStatus) string {
-	o := w.Options
+	o := w.Config
 	if !w.Waiting && len(w.Ahead) == 0 {
 		return ""
 	}
@@ -401,16 +401,16 @@ func keptSentence(w *client.QueueStatus) string {
 	switch {
 	case len(w.Ahead) == 0:
 		return ""
-	case w.Options == nil || len(w.Options.Slots) == 0:
+	case w.Config == nil || len(w.Config.Slots) == 0:
 		if first := &w.Ahead[0]; w.Free > 0 && first.Count > w.Free && first.Count <= w.Limit {
-			return fmt.Sprintf("what is free is kept for the first in the queue, which wants %s", wanted(first, w.Options))
+			return fmt.Sprintf("what is free is kept for the first in the queue, which wants %s", wanted(first, w.Config))
 		}
 		return ""
 	case !w.Waiting:
 		return ""
 	}
 	var free []string
-	for _, slot := range w.Options.Takes(&w.Own) {
+	for _, slot := range w.Config.Takes(&w.Own) {
 		if slot.State == client.SlotFree {
 			free = append(free, slot.Name)
 		}

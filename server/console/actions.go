@@ -61,12 +61,12 @@ var actions = map[string]action{
 	"drain-slot": {
 		title: "Drain slot", prepare: aboutSlot,
 		consequence: "The slot is not granted any more. Who holds it keeps it until it gives it back.",
-		do:          markSlot("The slot is drained.", client.Drain),
+		do:          markSlot("The slot is drained.", (*client.Session).Drain),
 	},
 	"undrain-slot": {
 		title: "Undrain slot", prepare: aboutSlot,
 		consequence: "The slot may be granted again, at once if it is free and somebody waits for it.",
-		do:          markSlot("The slot may be granted again.", client.Undrain),
+		do:          markSlot("The slot may be granted again.", (*client.Session).Undrain),
 	},
 	"pause": {
 		title: "Pause rollout", prepare: aboutPause,

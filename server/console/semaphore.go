@@ -62,7 +62,7 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 		p.note("bad", "Its data is no configuration: something else than a configuration's Set has changed it.")
 	}
 	operates := v.mayOperate(ctx, path)
-	if operates && !s.sem.Ephemeral && (!s.slotted() || s.sem.Options.Numbered) { // other slots are altered by name
+	if operates && !s.sem.Ephemeral && (!s.slotted() || s.sem.Config.Numbered) { // other slots are altered by name
 		p.offer(ctx, v, "Resize", "resize", "node", path, "name", encodeName(name))
 	}
 	p.Figure = &figure{Bar: ownerBar(s.sem, s.owners), Text: holdsText(s.sem)}
@@ -85,13 +85,13 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	if s.slotted() {
 		p.Tables = slices.Insert(p.Tables, 0, s.slotRows(operates))
 	}
-	if s.sem.Options != nil && s.sem.Options.History > 0 {
+	if s.sem.Config != nil && s.sem.Config.History > 0 {
 		holds, err := n.History(ctx, s.name)
 		if err != nil {
 			return nil, err
 		}
 		if len(holds) > 0 {
-			l := timeline{s.sem.Options.Slots, s.owners, holds}
+			l := timeline{s.sem.Config.Slots, s.owners, holds}
 			p.Tables = append(p.Tables, l.table(time.Now()))
 		}
 		p.Tables = append(p.Tables, s.historyRows(holds))
@@ -347,8 +347,8 @@ func holdsText(s *client.Semaphore) string {
 		waiters = "; " + plural(s.NumWaiters, "waiter")
 	}
 	switch {
-	case s.Options != nil && len(s.Options.Slots) > 0: // a slot that nobody holds may be drained
-		return fmt.Sprintf("%s: %s; %s%s", plural(uint64(len(s.Options.Slots)), "slot"), slotCounts(s.Options),
+	case s.Config != nil && len(s.Config.Slots) > 0: // a slot that nobody holds may be drained
+		return fmt.Sprintf("%s: %s; %s%s", plural(uint64(len(s.Config.Slots)), "slot"), slotCounts(s.Config),
 			plural(s.NumOwners, "owner"), waiters)
 	case s.Used == 0:
 		return "Free: nobody holds it" + waiters

@@ -5,7 +5,7 @@ import (
 )
 
 // maxHoldFact says how long a hold lasts at most.
-func maxHoldFact(o *client.SemaphoreOptions) fact {
+func maxHoldFact(o *client.SemaphoreConfig) fact {
 	c := cell{Text: durationText(o.MaxHold), Note: "then it ends by itself"}
 	if o.Extend {
 		c.Note = "then it ends by itself, unless its owner asks for more time"

@@ -13,7 +13,7 @@ import (
 func TestHoldsThatEnd(t *testing.T) {
 	s := openSite(t, nil)
 	x := s.session(client.Description("a@a"))
-	err := x.Create(t.Context(), "job", 1, nil, client.LongestHold(2*time.Hour))
+	err := x.Create(t.Context(), "job", 1, nil, client.SemaphoreConfig{MaxHold: 2 * time.Hour})
 	if err == nil {
 		_, err = x.Acquire(t.Context(), "job")
 	}
@@ -42,7 +42,7 @@ func TestHoldsThatEnd(t *testing.T) {
 	if got, ok := s.get(semaphoreURL("/default", "plain")).cells(t, "owners", token("plain", 0))["Ends in"]; ok {
 		t.Errorf("a plain one has %q left", got)
 	}
-	if c := maxHoldFact(&client.SemaphoreOptions{MaxHold: time.Hour, Extend: true}); c.Cell.Note == maxHoldFact(&client.SemaphoreOptions{}).Cell.Note {
+	if c := maxHoldFact(&client.SemaphoreConfig{MaxHold: time.Hour, Extend: true}); c.Cell.Note == maxHoldFact(&client.SemaphoreConfig{}).Cell.Note {
 		t.Error("that owners may ask for more is not said")
 	}
 }

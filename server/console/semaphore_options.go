@@ -18,11 +18,11 @@ import (
 
 // laned reports whether waiters are served in another order than that in which they came.
 func (s *semaphoreView) laned() bool {
-	o := s.sem.Options
+	o := s.sem.Config
 	return o != nil && (o.Policy != client.PolicyFIFO || len(o.Slots) > 0)
 }
 
-func (s *semaphoreView) slotted() bool { return s.sem.Options != nil && len(s.sem.Options.Slots) > 0 }
+func (s *semaphoreView) slotted() bool { return s.sem.Config != nil && len(s.sem.Config.Slots) > 0 }
 
 // readLanes reads the waiters of a semaphore with lanes: those that are served next, by rank, before
 // the others, lane by lane. A lane's cursor is the server's own, so there is one page.
@@ -43,7 +43,7 @@ func (s *semaphoreView) readLanes(ctx context.Context, n *client.Node) error {
 
 // optionFacts are the facts of a semaphore that is no plain one.
 func (s *semaphoreView) optionFacts() (facts []fact) {
-	o := s.sem.Options
+	o := s.sem.Config
 	if o == nil {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (s *semaphoreView) optionFacts() (facts []fact) {
 }
 
 // slotCounts is how many slots are in each state.
-func slotCounts(o *client.SemaphoreOptions) string {
+func slotCounts(o *client.SemaphoreConfig) string {
 	n := map[client.SlotState]int{}
 	for i := range o.Slots {
 		n[o.Slots[i].State]++
@@ -73,7 +73,7 @@ func slotCounts(o *client.SemaphoreOptions) string {
 	return strings.Join(words, ", ")
 }
 
-func policyCell(o *client.SemaphoreOptions) cell {
+func policyCell(o *client.SemaphoreConfig) cell {
 	switch o.Policy {
 	case client.PolicyPriority:
 		c := cell{Text: "the highest level", Note: "levels do not rise with waiting"}
@@ -113,12 +113,12 @@ func (s *semaphoreView) slotRows(operates bool) table {
 	for i := range s.owners {
 		holders[s.owners[i].Session] = &s.owners[i]
 	}
-	for i := range s.sem.Options.Slots {
+	for i := range s.sem.Config.Slots {
 		if i == maxHoldings {
-			t.Count = fmt.Sprintf("%s of %s", group(maxHoldings), group(uint64(len(s.sem.Options.Slots))))
+			t.Count = fmt.Sprintf("%s of %s", group(maxHoldings), group(uint64(len(s.sem.Config.Slots))))
 			break
 		}
-		x := &s.sem.Options.Slots[i]
+		x := &s.sem.Config.Slots[i]
 		holder, held, ends, labels, token := none(), none(), none(), none(), none()
 		if x.Session != 0 {
 			holder, held = sessionCell(s.path, x.Session, ""), since(x.Since)
@@ -163,7 +163,7 @@ func (s *semaphoreView) slotRows(operates bool) table {
 // laneCell is where a waiter stands: its level or key, and what it asks for beyond a number of units.
 func (s *semaphoreView) laneCell(priority int, key string, labels, names []string) cell {
 	c := none()
-	switch s.sem.Options.Policy {
+	switch s.sem.Config.Policy {
 	case client.PolicyPriority:
 		c = text("level " + strconv.Itoa(priority))
 	case client.PolicyFair:
@@ -182,7 +182,7 @@ func (s *semaphoreView) laneCell(priority int, key string, labels, names []strin
 }
 
 // admits reports whether a waiter can be granted a slot at all, even if another session holds it now.
-func admits(w *client.Waiter, x *client.SlotStatus) bool {
+func admits(w *client.Waiter, x *client.Slot) bool {
 	switch {
 	case x.State != client.SlotFree && x.State != client.SlotHeld:
 		return false
@@ -211,8 +211,8 @@ func (s *semaphoreView) laneWhy(w *client.Waiter) string {
 		return turn
 	}
 	slots, free := uint64(0), uint64(0)
-	for i := range s.sem.Options.Slots {
-		if x := &s.sem.Options.Slots[i]; admits(w, x) {
+	for i := range s.sem.Config.Slots {
+		if x := &s.sem.Config.Slots[i]; admits(w, x) {
 			slots++
 			if x.State == client.SlotFree {
 				free++
@@ -286,15 +286,18 @@ func aboutSlot(ctx context.Context, v *viewer, q url.Values) (*target, error) {
 // slotState is the column of a slot's state.
 const slotState = 1
 
+// markFunc is Drain or Undrain of a session.
+type markFunc = func(*client.Session, context.Context, string, []string, ...client.ReasonOption) error
+
 // markSlot drains a slot, or ends that.
-func markSlot(done string, option func(...string) client.SemaphoreOption) doFunc {
+func markSlot(done string, mark markFunc) doFunc {
 	return func(ctx context.Context, v *viewer, t *target, reason string) (string, error) {
 		slot := t.q.Get("slot")
 		if slot == "" {
 			return "", errors.New("the form names no slot")
 		}
 		return done, v.withSession(ctx, t.path, func(s *client.Session) error {
-			return s.Alter(ctx, nameOf(t.q), option(slot), client.Reason(reason))
+			return mark(s, ctx, nameOf(t.q), []string{slot}, client.Reason(reason))
 		})
 	}
 }

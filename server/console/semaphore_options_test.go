@@ -18,8 +18,8 @@ func TestSlots(t *testing.T) {
 	x := s.session(client.Description("owner@a"))
 	slots := []client.Slot{{Name: "a0", Labels: []string{"old"}}, {Name: "a1", Labels: []string{"old"}},
 		{Name: "b0", Labels: []string{"new"}}, {Name: "b1", Labels: []string{"new"}}}
-	if err := x.Create(t.Context(), "gpus", 4, nil, client.ByPriority(time.Minute),
-		client.NamedSlots(slots...)); err != nil {
+	if err := x.Create(t.Context(), "gpus", 4, nil, client.SemaphoreConfig{Policy: client.PolicyPriority,
+		Aging: time.Minute, Slots: slots}); err != nil {
 		t.Fatal(err)
 	}
 	gone, err := s.session(client.Description("gone@a")).Acquire(t.Context(), "gpus", client.Slots("a0"))
@@ -30,7 +30,7 @@ func TestSlots(t *testing.T) {
 		_, err = x.Acquire(t.Context(), "gpus", client.Count(2), client.Labels("new"), client.Priority(7))
 	}
 	if err == nil {
-		err = x.Alter(t.Context(), "gpus", client.Drain("a1", "b1"))
+		err = x.Drain(t.Context(), "gpus", []string{"a1", "b1"})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,8 @@ func mustDescribe(t *testing.T, x *client.Session, name string) *client.Semaphor
 func TestFairLanes(t *testing.T) {
 	s := openSite(t, nil)
 	x := s.holder()
-	if err := x.Create(t.Context(), "licenses", 2, nil, client.ByKey(map[string]uint64{"ads": 2})); err != nil {
+	if err := x.Create(t.Context(), "licenses", 2, nil, client.SemaphoreConfig{Policy: client.PolicyFair,
+		Weights: map[string]uint64{"ads": 2}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := x.Acquire(t.Context(), "licenses", client.Count(2), client.Key("<ads>")); err != nil {

@@ -9,17 +9,17 @@ import (
 
 // mayBePreempted reports whether waiters may preempt owners.
 func (s *semaphoreView) mayBePreempted() bool {
-	return s.sem.Options != nil && s.sem.Options.Preempt != client.PreemptOff
+	return s.sem.Config != nil && s.sem.Config.Preempt != client.PreemptOff
 }
 
 // hasBounds reports whether a hold that is shown ends by itself, or may.
 func (s *semaphoreView) hasBounds() bool {
-	return s.sem.Options != nil && (s.sem.Options.MaxHold > 0 || s.sem.Options.Grace > 0) ||
+	return s.sem.Config != nil && (s.sem.Config.MaxHold > 0 || s.sem.Config.Grace > 0) ||
 		slices.ContainsFunc(s.owners, func(o client.Owner) bool { return o.Left > 0 })
 }
 
 // preemptedFact says which owners waiters may preempt, and how long the owners have.
-func preemptedFact(o *client.SemaphoreOptions) fact {
+func preemptedFact(o *client.SemaphoreConfig) fact {
 	c := text("any owner")
 	if o.Preempt == client.PreemptLower {
 		c = text("owners of a lower level")

@@ -14,8 +14,8 @@ import (
 func TestPreemptedOwners(t *testing.T) {
 	s := openSite(t, nil)
 	x := s.session(client.Description("high@a"))
-	err := x.Create(t.Context(), "crane", 2, nil, client.ByPriority(0), client.Preempt(client.PreemptLower),
-		client.Grace(time.Hour), client.MinHold(2*time.Hour))
+	err := x.Create(t.Context(), "crane", 2, nil, client.SemaphoreConfig{Policy: client.PolicyPriority, Preempt: client.PreemptLower,
+		Grace: time.Hour, MinHold: 2 * time.Hour})
 	if err == nil {
 		_, err = x.Acquire(t.Context(), "crane", client.Priority(8))
 	}

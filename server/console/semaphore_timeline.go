@@ -27,7 +27,7 @@ const maxTimelineRows = 40
 
 // timeline is the model of the picture of a semaphore's holds over time.
 type timeline struct {
-	slots  []client.SlotStatus // none: units have no names
+	slots  []client.Slot // none: units have no names
 	owners []client.Owner
 	holds  []client.Hold // that ended
 }

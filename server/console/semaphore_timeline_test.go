@@ -14,8 +14,8 @@ import (
 func TestTimeline(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	slots := []client.SlotStatus{{Slot: client.Slot{Name: "b"}}, {Slot: client.Slot{Name: "a"}},
-		{Slot: client.Slot{Name: "never"}}}
+	slots := []client.Slot{{Name: "b"}, {Name: "a"},
+		{Name: "never"}}
 	owners := []client.Owner{{Session: 4, Token: 9, Slots: []string{"a"}, Since: ago(24 * time.Hour)}}
 	s := timeline{slots, owners, []client.Hold{
 		{Token: 7, Session: 3, Description: "job@<x>", Slots: []string{"b", "gone"}, Since: ago(5 * time.Minute),

@@ -69,7 +69,7 @@ func TestBeliefsUnderFaults(t *testing.T) {
 	defer s.Client().CloseWithoutRelease()
 	for i := 2; i < locks; i += 3 {
 		if err := s.Create(t.Context(), fmt.Sprintf("l-%d", i), 1, nil,
-			client.Preempt(client.PreemptAny)); err != nil {
+			client.SemaphoreConfig{Preempt: client.PreemptAny}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,9 +31,8 @@ func TestQueueOptions(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	own := openSession(t, srv)
 	one, two := openSite(t, srv), openSite(t, srv)
-	if err := own.Create(t.Context(), "gpu", 3, nil, client.NamedSlots(
-		client.Slot{Name: "g0", Labels: []string{"small"}},
-		client.Slot{Name: "g1", Labels: []string{"large"}}, client.Slot{Name: "g2"})); err != nil {
+	if err := own.Create(t.Context(), "gpu", 3, nil, client.SemaphoreConfig{Slots: []client.Slot{{Name: "g0", Labels: []string{"small"}},
+		{Name: "g1", Labels: []string{"large"}}, {Name: "g2"}}}); err != nil {
 		t.Fatal(err)
 	}
 	slots := func(s *site, session, query string) string {
@@ -51,7 +50,7 @@ func TestQueueOptions(t *testing.T) {
 	one.ask("POST", "/v1/locks/gpu?ttl=1m&count=1&slot=g1&slot=g2", "carol-session", "").wants(400, "bad_request")
 	one.ask("POST", "/v1/locks/gpu?ttl=1m&count=1", "carol-session", "").wants(409, "not_acquired")
 
-	if err := own.Create(t.Context(), "jobs", 1, nil, client.ByPriority(0)); err != nil {
+	if err := own.Create(t.Context(), "jobs", 1, nil, client.SemaphoreConfig{Policy: client.PolicyPriority}); err != nil {
 		t.Fatal(err)
 	}
 	l, err := own.Acquire(t.Context(), "jobs")
@@ -153,7 +152,7 @@ func TestPreempted(t *testing.T) {
 	own := openSession(t, srv)
 	s := openSite(t, srv)
 	if err := own.Create(t.Context(), "gpu", 1, nil,
-		client.Preempt(client.PreemptAny), client.Grace(time.Second)); err != nil {
+		client.SemaphoreConfig{Preempt: client.PreemptAny, Grace: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	held := s.stream("/v1/locks/gpu?ttl=1m&count=1", alice)

@@ -41,7 +41,8 @@ func TestSlotsAndShares(t *testing.T) {
 	t.Parallel()
 	cc, path := oneGateway(t)
 	own := nativeSession(t, sharedCluster(t).Addrs(), path)
-	err := own.Create(testContext(t), "gpu", 2, nil, client.NumberedSlots(), client.ByKey(map[string]uint64{"batch": 3}))
+	err := own.Create(testContext(t), "gpu", 2, nil, client.SemaphoreConfig{Numbered: true,
+		Policy: client.PolicyFair, Weights: map[string]uint64{"batch": 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,8 @@ func TestPreemptionIgnored(t *testing.T) {
 	cc, path := oneGateway(t)
 	endpoints := sharedCluster(t).Addrs()
 	high, low := nativeSession(t, endpoints, path), nativeSession(t, endpoints, path)
-	err := high.Create(testContext(t), "crane", 1, nil, client.ByPriority(0), client.Preempt(client.PreemptLower), client.Grace(time.Second))
+	err := high.Create(testContext(t), "crane", 1, nil, client.SemaphoreConfig{Policy: client.PolicyPriority,
+		Preempt: client.PreemptLower, Grace: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,19 +137,19 @@ func TestSDKOnQueues(t *testing.T) {
 	big := client.Slot{Name: "g0", Labels: []string{"big"}}
 	for _, x := range []struct {
 		name        string
-		options     []client.SemaphoreOption
+		config      client.SemaphoreConfig
 		first, last client.AcquireOption // of those that wait before the Go SDK, and behind it
 		order       string               // in which they are served: f, l, and s for the SDK
 		bounded     bool
 	}{
-		{"slots", []client.SemaphoreOption{client.NamedSlots(big)}, client.Labels("big"), client.Slots("g0"),
+		{"slots", client.SemaphoreConfig{Slots: []client.Slot{big}}, client.Labels("big"), client.Slots("g0"),
 			"fsl", false},
-		{"priority", []client.SemaphoreOption{client.ByPriority(0)}, client.Priority(1), client.Priority(9), "lsf", false},
-		{"fair", []client.SemaphoreOption{client.ByKey(map[string]uint64{"a": 3})},
+		{"priority", client.SemaphoreConfig{Policy: client.PolicyPriority}, client.Priority(1), client.Priority(9), "lsf", false},
+		{"fair", client.SemaphoreConfig{Policy: client.PolicyFair, Weights: map[string]uint64{"a": 3}},
 			client.Key("b"), client.Key("a"), "lfs", false},
-		{"preempted", []client.SemaphoreOption{client.Preempt(client.PreemptAny), client.Grace(time.Minute)},
+		{"preempted", client.SemaphoreConfig{Preempt: client.PreemptAny, Grace: time.Minute},
 			client.Priority(1), client.Priority(9), "fsl", false},
-		{"bounded", []client.SemaphoreOption{client.LongestHold(time.Hour)}, nil, nil, "", true},
+		{"bounded", client.SemaphoreConfig{MaxHold: time.Hour}, nil, nil, "", true},
 	} {
 		must := func(err error) {
 			t.Helper()
@@ -179,7 +181,7 @@ func TestSDKOnQueues(t *testing.T) {
 				t.Fatalf("%s: the watch does not fire", x.name)
 			}
 		}
-		must(low.Create(ctx, x.name, 1, nil, x.options...))
+		must(low.Create(ctx, x.name, 1, nil, x.config))
 		lease, err := holds.AcquireSemaphore(ctx, x.name, 1)
 		if x.bounded {
 			if err != coordination.ErrAcquireTimeout { // which is what the Go SDK makes of any refusal

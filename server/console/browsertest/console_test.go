@@ -410,14 +410,14 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	if _, err := holder.Election("head").Campaign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := holder.Create(t.Context(), "gpus", 3, nil, client.ByPriority(0), client.NamedSlots(
-		client.Slot{Name: "a", Labels: []string{"big"}}, client.Slot{Name: "b"}, client.Slot{Name: "c"})); err != nil {
+	if err := holder.Create(t.Context(), "gpus", 3, nil, client.SemaphoreConfig{Policy: client.PolicyPriority,
+		Slots: []client.Slot{{Name: "a", Labels: []string{"big"}}, {Name: "b"}, {Name: "c"}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := holder.Acquire(t.Context(), "gpus", client.Slots("a")); err != nil {
 		t.Fatal(err)
 	}
-	if err := holder.Alter(t.Context(), "gpus", client.Drain("a", "b")); err != nil {
+	if err := holder.Drain(t.Context(), "gpus", []string{"a", "b"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"api", "api/search", "api/search/eu"} {

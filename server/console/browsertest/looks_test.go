@@ -172,16 +172,16 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 		must(err)
 	}
 
-	must(owner.Create(ctx, "gpus", 8, nil, client.ByPriority(time.Minute), client.LongestHold(12*time.Hour), client.ExtendHolds(true),
-		client.Preempt(client.PreemptLower), client.Grace(15*time.Minute), client.MinHold(time.Hour), client.NamedSlots(
-			client.Slot{Name: "a0", Labels: []string{"a100"}}, client.Slot{Name: "a1", Labels: []string{"a100"}},
-			client.Slot{Name: "a2", Labels: []string{"a100"}}, client.Slot{Name: "a3", Labels: []string{"a100"}},
-			client.Slot{Name: "h0", Labels: []string{"h100", "nvlink"}}, client.Slot{Name: "h1", Labels: []string{"h100", "nvlink"}},
-			client.Slot{Name: "h2", Labels: []string{"h100"}}, client.Slot{Name: "h3", Labels: []string{"h100"}})))
+	must(owner.Create(ctx, "gpus", 8, nil, client.SemaphoreConfig{Policy: client.PolicyPriority, Aging: time.Minute,
+		MaxHold: 12 * time.Hour, Extend: true, Preempt: client.PreemptLower, Grace: 15 * time.Minute, MinHold: time.Hour,
+		Slots: []client.Slot{{Name: "a0", Labels: []string{"a100"}}, {Name: "a1", Labels: []string{"a100"}},
+			{Name: "a2", Labels: []string{"a100"}}, {Name: "a3", Labels: []string{"a100"}},
+			{Name: "h0", Labels: []string{"h100", "nvlink"}}, {Name: "h1", Labels: []string{"h100", "nvlink"}},
+			{Name: "h2", Labels: []string{"h100"}}, {Name: "h3", Labels: []string{"h100"}}}}))
 	short, err := session(t, c, "nightly@ci-1").Acquire(ctx, "gpus", client.Slots("a0"))
 	must(err)
 	must(short.Release(ctx))
-	must(owner.Alter(ctx, "gpus", client.Drain("a3"), client.Reason("its fan is broken")))
+	must(owner.Drain(ctx, "gpus", []string{"a3"}, client.Reason("its fan is broken")))
 	gpuJob := func(who string, opts ...client.AcquireOption) uint64 {
 		l, err := session(t, c, who).Acquire(ctx, "gpus", opts...)
 		must(err)
@@ -192,13 +192,14 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	must(err)
 	gpuJob("training@gpu-1", client.Count(3), client.Labels("h100"), client.Priority(3))
 	gpuJob("research@gpu-2", client.Labels("h100"), client.Priority(7))
-	must(owner.Alter(ctx, "gpus", client.Drain("h3"), client.Reason("a new driver")))
+	must(owner.Drain(ctx, "gpus", []string{"h3"}, client.Reason("a new driver")))
 	gpuJob("notebook@gpu-3", client.Slots("a1"), client.MaxHold(20*time.Minute))
 	wait("gpus", "serving@gpu-4", client.Count(2), client.Labels("h100"), client.Priority(9))
 	wait("gpus", "training@gpu-5", client.Labels("nvlink"), client.Priority(3))
 	wait("gpus", "research@gpu-6", client.Count(3), client.Labels("a100"))
 	wait("gpus", "batch@gpu-7", client.Count(4), client.Labels("a100"), client.Priority(1))
-	must(owner.Create(ctx, "crane", 1, nil, client.ByPriority(0), client.Preempt(client.PreemptLower), client.Grace(time.Second)))
+	must(owner.Create(ctx, "crane", 1, nil, client.SemaphoreConfig{Policy: client.PolicyPriority,
+		Preempt: client.PreemptLower, Grace: time.Second}))
 	frozen, err := client.Dial(ctx, endpoints...)
 	must(err)
 	stopped, err := frozen.Session(ctx, "/default", client.Description("stopped@yard-1"), client.Timeout(30*time.Minute))
@@ -212,7 +213,8 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 		must(err)
 		silent = s.Owners[0].Silent
 	}
-	must(owner.Create(ctx, "licenses", 3, nil, client.ByKey(map[string]uint64{"search": 3, "ads": 1})))
+	must(owner.Create(ctx, "licenses", 3, nil, client.SemaphoreConfig{Policy: client.PolicyFair,
+		Weights: map[string]uint64{"search": 3, "ads": 1}}))
 	for _, key := range []string{"search", "search", "ads"} {
 		_, err := session(t, c, key+"@host").Acquire(ctx, "licenses", client.Key(key))
 		must(err)

@@ -17,7 +17,7 @@ func TestSlots(t *testing.T) {
 	site := startConsole(t, console.Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})
 	b := openBrowser(t)
 	holder := session(t, dial(t, srv.Addr()), "trainer@a")
-	err := holder.Create(t.Context(), "gpus", 3, nil, client.ByPriority(0), client.NumberedSlots(), client.LongestHold(time.Hour))
+	err := holder.Create(t.Context(), "gpus", 3, nil, client.SemaphoreConfig{Policy: client.PolicyPriority, Numbered: true, MaxHold: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
