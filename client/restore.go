@@ -19,8 +19,8 @@ type Saved struct {
 	Version    int    `json:"version,omitempty"`
 }
 
-// SavedVersion is the highest Version of Saved: that of a session that acquired leases with a bound, or
-// may have. A client that knows none must not take such a session over. Other sessions have 0.
+// SavedVersion is the Version of Saved. A client must not take a session of a higher one over. Version 1
+// has leases with a bound; before it was written, sessions without one had 0.
 const SavedVersion = 1
 
 // Each restore of a session begins a generation. Generations are far apart, so that a successor
@@ -73,7 +73,6 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	r := s.d.Restore(ctx, driver.Takeover{
 		Session: saved.Session, Epoch: uint64(s.generation)*generationEpochs + 1,
 		FirstNumber: uint64(s.generation)*generationNumbers + 1,
-		Bounds:      saved.Version == SavedVersion,
 	})
 	if r.Err != nil {
 		err := handle.AboutSession("restore", saved.Session, driver.Err(r))

@@ -121,15 +121,11 @@ func (s *Session) Node() *Node { return &s.node }
 // Timeout is the session timeout in force.
 func (s *Session) Timeout() time.Duration { return s.d.InForce() }
 
-// Save returns what Client.Restore needs. But for Version, it is the same as long as this Session
-// lives, and good for one restore: the process that restored the session saves again. See Restore for
-// when. Save after leases with a bound were acquired, or set Version to SavedVersion.
+// Save returns what Client.Restore needs. It is the same as long as this Session lives, and good for
+// one restore: the process that restored the session saves again. See Restore for when.
 func (s *Session) Save() Saved {
-	saved := Saved{Node: s.node.h.Path, Session: s.d.ID, Key: slices.Clone(s.d.Key[:]), Generation: s.generation}
-	if s.d.HasBounds() {
-		saved.Version = SavedVersion
-	}
-	return saved
+	return Saved{Node: s.node.h.Path, Session: s.d.ID, Key: slices.Clone(s.d.Key[:]), Generation: s.generation,
+		Version: SavedVersion}
 }
 
 // State is the present state, by the clock.

@@ -71,9 +71,7 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 	// only once. So a command that is killed leaves a file that the next one can use.
 	next := saved.Saved
 	next.Generation++
-	if fresh {
-		next.Version = client.SavedVersion // its leases may have a bound
-	}
+	next.Version = client.SavedVersion
 	if err := inv.writeSessionFile(path, next); err != nil {
 		return nil, false, err
 	}

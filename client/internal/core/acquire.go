@@ -48,10 +48,7 @@ func (a *Acquire) begin(e *Engine, s *Session, key string) {
 		e.send(&a.Request)
 		return
 	}
-	switch {
-	case a.knowsBounds():
-		s.bounds = true
-	case e.bounded.has(s.Node, key):
+	if e.bounded.has(s.Node, key) && !a.knowsBounds() {
 		a.sayKnows()
 	}
 	a.patience.begin(e, a)

@@ -72,7 +72,6 @@ func (x *Change) setOptions() {
 	}
 	if bounded {
 		o.Flags |= protocol.KnowsBounds
-		x.session.bounds = true
 	}
 	x.msg.Options = o
 }

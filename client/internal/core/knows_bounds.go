@@ -17,7 +17,6 @@ func (a *Acquire) sayKnows() {
 	}
 	o.Flags |= protocol.KnowsBounds
 	a.Msg.Options = &o
-	a.session.bounds = true
 }
 
 // waitedLong reports whether the wait lasted longer than the hold does. The reading of its beginning

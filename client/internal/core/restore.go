@@ -16,9 +16,8 @@ import (
 // it.
 type Restore struct {
 	Request
-	Epoch  uint64 // of the attach, above all that the holder before can have used
-	First  uint64 // number of the first request, in the same way
-	Bounds bool   // the holder before has said that it knows bounds
+	Epoch uint64 // of the attach, above all that the holder before can have used
+	First uint64 // number of the first request, in the same way
 	// the connection that it is given up on; else it is ended, because it may keep the session alive
 	// for nobody
 	Keep bool
@@ -37,7 +36,7 @@ var errRestoreGivenUp = errors.New("a restore on it was given up")
 func (x *Restore) begin(e *Engine, s *Session) {
 	x.s = s
 	s.numbers.Reset(x.First)
-	s.epoch, s.bounds = x.Epoch, x.Bounds
+	s.epoch = x.Epoch
 	s.Timeout = sessionstate.Enlarge(s.Timeout, s.Grace)
 	if nonce, ok := e.restores[x.key()]; ok {
 		delete(e.restores, x.key()) // for one: two restores at a time are two holders

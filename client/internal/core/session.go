@@ -51,7 +51,6 @@ type Session struct {
 	inQueue     map[uint64]*Acquire // by number: those that wait in a queue at the server
 	oneShots    map[uint64]*OneShot // by id
 	ways        []*Way
-	bounds      bool // it has said that it knows bounds
 
 	// What is to be done after the step; see resolve.
 	queued      bool // it is in Engine.tasks
@@ -99,9 +98,6 @@ func (s *Session) Err() error { return s.err }
 
 // Stopped reports whether nothing is left to do for the session: the server knows that it is over.
 func (s *Session) Stopped() bool { return s.stopped }
-
-// Bounds reports whether the session has said that it knows bounds.
-func (s *Session) Bounds() bool { return s.bounds }
 
 // held reports whether what the session holds may be relied on now.
 func (s *Session) held(e *Engine) bool {

@@ -67,13 +67,12 @@ func newStart() *core.Start {
 // numbered.
 type Takeover struct {
 	Session, Epoch, FirstNumber uint64
-	Bounds                      bool // the holder before has said that it knows bounds
 	Keep                        bool // the connection on which it is given up
 }
 
 // Restore takes the session over from another holder.
 func (s *Session) Restore(ctx context.Context, t Takeover) core.Result {
-	x := &core.Restore{Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep, Bounds: t.Bounds}
+	x := &core.Restore{Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep}
 	return s.d.send(ctx, &x.Request, func(now time.Duration) {
 		s.ID = t.Session
 		s.d.readClocks(now)
@@ -130,14 +129,6 @@ func (s *Session) Remaining() time.Duration {
 	defer s.d.endStep(now)
 	s.d.readClocks(now)
 	return s.d.engine.Remaining(now, &s.Session)
-}
-
-// HasBounds reports whether the session has asked for leases with a bound, or has said that it
-// knows one.
-func (s *Session) HasBounds() bool {
-	s.d.mu.Lock()
-	defer s.d.mu.Unlock()
-	return s.Bounds()
 }
 
 // InForce is the session timeout in force.
