@@ -14,7 +14,7 @@ help: ## print the targets
 # it. The race detector has nothing to find in them, and makes them ten times slower.
 SEQUENTIAL := client/internal/core client/internal/membership client/internal/millis client/internal/sessionstate client/internal/sim \
   client/internal/sim/remotesession client/internal/waitgraph cmd/laws protocol protocol/varint \
-  server/failuredetector server/httpapi/machine shard shard/container shard/fieldtest shard/formattest shard/leader shard/leader/idset \
+  server/failuredetector server/httpapi/machine shard shard/container shard/fieldtest shard/formattest shard/leader \
   shard/meta shard/process shard/process/relay shard/queue shard/ratelimit shard/rollout
 sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(packages))
 

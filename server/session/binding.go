@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/shard/leader/idset"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // Home is a shard that is home to sessions, as this instance hosts it.
@@ -108,7 +108,7 @@ func (b *Binding) outlasts(late *Binding) bool {
 // bindingSet is the bindings of one connection. Most have one, and do not pay for a table.
 type bindingSet struct {
 	one  *Binding
-	more *idset.Set[*Binding] // all of them, once there were two
+	more *container.IDSet[Binding, *Binding] // all of them, once there were two
 }
 
 func (s *bindingSet) get(session uint64) *Binding {
@@ -131,7 +131,7 @@ func (s *bindingSet) put(b *Binding) (old *Binding) {
 		s.one = b
 		return old
 	}
-	s.more = new(idset.Set[*Binding])
+	s.more = new(container.IDSet[Binding, *Binding])
 	s.more.Put(s.one)
 	s.more.Put(b)
 	s.one = nil

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/shard/leader/idset"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 const stripes = 64
@@ -22,7 +22,7 @@ type Table struct {
 
 type stripe struct {
 	mu   sync.Mutex
-	list idset.Set[*Binding] // of each session the newest
+	list container.IDSet[Binding, *Binding] // of each session the newest
 }
 
 func (t *Table) stripe(session uint64) *stripe { return &t.stripes[session*0x9e3779b97f4a7c15>>58] }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/container"
-	"github.com/signalbox-dev/signalbox/shard/leader/idset"
 )
 
 // liveness knows which sessions at home here are attached on which connections, notices silence,
@@ -16,7 +15,7 @@ import (
 type liveness struct {
 	*leadership
 	conns       map[uint64]*conn
-	sessions    idset.Table[*session]
+	sessions    container.IDTable[session, *session]
 	checks      container.Heap[check]
 	pings       barrierQueue[*conn]
 	latePings   []*conn // their pings wait for the next tick

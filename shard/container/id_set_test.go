@@ -1,4 +1,4 @@
-package idset
+package container
 
 import (
 	"maps"
@@ -11,8 +11,8 @@ type item struct{ id uint64 }
 
 func (t *item) Key() uint64 { return t.id }
 
-// TestAgainstMap does to a set and a table what is done to a map.
-func TestAgainstMap(t *testing.T) {
+// TestIDSetAgainstMap does to a set and a table what is done to a map.
+func TestIDSetAgainstMap(t *testing.T) {
 	for _, ids := range []struct {
 		name string
 		id   func(rng *rand.Rand) uint64
@@ -24,8 +24,8 @@ func TestAgainstMap(t *testing.T) {
 	} {
 		t.Run(ids.name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))
-			var set Set[*item]
-			var table Table[*item]
+			var set IDSet[item, *item]
+			var table IDTable[item, *item]
 			want := map[uint64]*item{}
 			known := []uint64{0, 1<<64 - 1}
 			for step := range 60_000 {
@@ -84,18 +84,18 @@ func TestSpread(t *testing.T) {
 		"by bucket":       func(i uint64) uint64 { return i%4096<<40 | i/4096 },
 		"of every fourth": func(i uint64) uint64 { return i%1024*4<<40 | i/1024 },
 	} {
-		var table Table[*item]
+		var table IDTable[item, *item]
 		const n = 200_000
 		for i := range uint64(n) {
 			table.Put(&item{id(i)})
 		}
 		most, far, places := 0, 0, 0
-		for i := range table.partitions {
-			s := &table.partitions[i]
-			most, places = max(most, s.n), places+len(s.slots)
-			for at, x := range s.slots {
-				if x != nil {
-					far += (at - s.homeSlot(x.id) + len(s.slots)) % len(s.slots)
+		for i := range table.set.partitions {
+			s := &table.set.partitions[i]
+			most, places = max(most, s.n), places+len(s.tags)
+			for at, tag := range s.tags {
+				if tag != 0 {
+					far += (at - s.homeSlot(tag) + len(s.tags)) % len(s.tags)
 				}
 			}
 		}
@@ -106,8 +106,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-func BenchmarkGet(b *testing.B) {
-	var table Table[*item]
+func BenchmarkIDTableGet(b *testing.B) {
+	var table IDTable[item, *item]
 	const n = 250_000
 	for i := range uint64(n) {
 		table.Put(&item{i%1024*4<<40 | i/1024})
