@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 const (
@@ -46,8 +47,8 @@ type Grants struct {
 	scaled  time.Duration
 	n       int // counters in use
 	counter [tracked]counter
-	heap    [tracked]uint16 // places in counter, the least weight first
-	chains  [2 * tracked]uint16
+	heap    container.Heap[*counter] // by weight
+	chains  [2 * tracked]uint16      // places in counter, plus 1
 }
 
 // counter counts one semaphore.
@@ -57,8 +58,17 @@ type counter struct {
 	name      []byte
 	weight    float64
 	inherited float64 // of weight: what it took over from the semaphore that had the counter before
-	next      uint16  // in its chain, as place + 1
-	place     uint16  // in heap
+	at, next  uint16  // its place in counter; the next in its chain, plus 1
+	place     int32   // in heap
+}
+
+func (c *counter) Position() *int32     { return &c.place }
+func (c *counter) Before(*counter) bool { return false }
+
+// weigh gives a counter a weight. Bits of positive numbers are in their order.
+func (g *Grants) weigh(c *counter, weight float64) {
+	c.weight = weight
+	g.heap.Set(c, math.Float64bits(weight))
 }
 
 // Grant is how often a semaphore is granted.
@@ -101,6 +111,9 @@ func (g *Grants) Granted() uint64 {
 func (g *Grants) Reset() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	for g.heap.Len() > 0 {
+		g.heap.Pop()
+	}
 	g.n = 0
 	g.since = 0
 	clear(g.chains[:])
@@ -119,8 +132,9 @@ func (g *Grants) advance(now time.Duration) {
 	g.scaled, g.scale = now, weightAt(now-g.origin)
 	if g.scale > maxScale {
 		for i := range g.n {
-			g.counter[i].weight /= g.scale
-			g.counter[i].inherited /= g.scale
+			c := &g.counter[i]
+			c.inherited /= g.scale
+			g.weigh(c, c.weight/g.scale)
 		}
 		g.origin, g.scale = now, 1
 	}
@@ -133,30 +147,23 @@ func (g *Grants) add(node uint64, name []byte, weight float64) {
 	chain := &g.chains[hash%uint64(len(g.chains))]
 	for at := *chain; at != 0; at = g.counter[at-1].next {
 		if c := &g.counter[at-1]; c.hash == hash && c.node == node && string(c.name) == string(name) {
-			c.weight += weight
-			g.down(int(c.place))
+			g.weigh(c, c.weight+weight)
 			return
 		}
 	}
-	var at uint16
-	var least float64
+	at, least := uint16(g.n), 0.0
 	if g.n < tracked {
-		at = uint16(g.n)
-		g.counter[at].place = at
-		g.heap[at] = at
 		g.n++
 	} else {
-		at = g.heap[0]
+		c := g.heap.First().Item
+		at, least = c.at, c.weight
 		g.unchain(at)
-		least = g.counter[at].weight
 	}
 	c := &g.counter[at]
-	*c = counter{hash: hash, node: node, name: append(c.name[:0], name...), weight: least + weight,
-		inherited: least, next: *chain, place: c.place}
+	*c = counter{hash: hash, node: node, name: append(c.name[:0], name...), inherited: least, at: at, next: *chain,
+		place: c.place}
 	*chain = at + 1
-	if !g.up(int(c.place)) {
-		g.down(int(c.place))
-	}
+	g.weigh(c, least+weight)
 }
 
 // unchain takes a counter out of its chain.
@@ -166,38 +173,6 @@ func (g *Grants) unchain(at uint16) {
 		link = &g.counter[*link-1].next
 	}
 	*link = g.counter[at].next
-}
-
-func (g *Grants) weight(i int) float64 { return g.counter[g.heap[i]].weight }
-
-func (g *Grants) up(i int) (moved bool) {
-	for i > 0 && g.weight(i) < g.weight((i-1)/2) {
-		g.swap(i, (i-1)/2)
-		i, moved = (i-1)/2, true
-	}
-	return moved
-}
-
-func (g *Grants) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= g.n {
-			return
-		}
-		if child+1 < g.n && g.weight(child+1) < g.weight(child) {
-			child++
-		}
-		if g.weight(i) <= g.weight(child) {
-			return
-		}
-		g.swap(i, child)
-		i = child
-	}
-}
-
-func (g *Grants) swap(i, j int) {
-	g.heap[i], g.heap[j] = g.heap[j], g.heap[i]
-	g.counter[g.heap[i]].place, g.counter[g.heap[j]].place = uint16(i), uint16(j)
 }
 
 // Top returns the semaphores that are granted most often, at most so many, of the nodes for which in

@@ -23,12 +23,12 @@ func grantOf(node uint64, name string) shard.SemaphoreChange {
 
 // check looks whether the heap, the chains and the counters agree.
 func (g *Grants) check() error {
+	if err := g.heap.Check(); err != nil || g.heap.Len() != g.n {
+		return fmt.Errorf("%d counters of %d are in the heap: %v", g.heap.Len(), g.n, err)
+	}
 	for i := range g.n {
-		if g.counter[g.heap[i]].place != uint16(i) {
-			return fmt.Errorf("place %d has a counter that is elsewhere", i)
-		}
-		if i > 0 && g.weight((i-1)/2) > g.weight(i) {
-			return fmt.Errorf("place %d weighs less than its parent", i)
+		if s := g.heap.At(i); s.Key != math.Float64bits(s.Item.weight) || s.Item != &g.counter[s.Item.at] {
+			return fmt.Errorf("counter %d is out of place", s.Item.at)
 		}
 	}
 	seen := 0

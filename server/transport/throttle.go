@@ -1,13 +1,13 @@
 package transport
 
 import (
-	"container/heap"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // A client that is rejected immediately, or gets a pong, retries immediately. Thousands of such
@@ -180,18 +180,18 @@ type pausedConns struct {
 	wake chan struct{}
 
 	mu    sync.Mutex
-	list  pauseHeap
-	alive pauseHeap // where Client.KeepsAlive
+	list  container.Heap[pausedConn] // by the end of the pause
+	alive container.Heap[pausedConn] // where Client.KeepsAlive
 }
 
 func newPausedConns(t *Transport) *pausedConns {
 	return &pausedConns{t: t, wake: make(chan struct{}, 1)}
 }
 
-type pausedConn struct {
-	c     *Conn
-	until time.Duration
-}
+type pausedConn struct{ *Conn }
+
+func (pausedConn) Position() *int32       { return nil }
+func (pausedConn) Before(pausedConn) bool { return false }
 
 func (p *pausedConns) add(c *Conn, until time.Duration, keepsAlive bool) {
 	p.mu.Lock()
@@ -199,8 +199,8 @@ func (p *pausedConns) add(c *Conn, until time.Duration, keepsAlive bool) {
 	if keepsAlive {
 		list = &p.alive
 	}
-	heap.Push(list, pausedConn{c, until})
-	first := len(p.list)+len(p.alive) == 1
+	list.Push(pausedConn{c}, uint64(until))
+	first := p.list.Len()+p.alive.Len() == 1
 	p.mu.Unlock()
 	if first {
 		wake(p.wake)
@@ -213,13 +213,13 @@ func (p *pausedConns) resume(most, alive int) (left bool) {
 	now := p.t.cfg.Clock.Now()
 	var list []*Conn
 	p.mu.Lock()
-	for n := 0; len(p.alive) > 0 && p.alive[0].until <= now && n < alive; n++ {
-		list = append(list, heap.Pop(&p.alive).(pausedConn).c)
+	for n := 0; p.alive.Len() > 0 && p.alive.First().Key <= uint64(now) && n < alive; n++ {
+		list = append(list, p.alive.Pop().Item.Conn)
 	}
-	for n := 0; len(p.list) > 0 && p.list[0].until <= now && n < most; n++ {
-		list = append(list, heap.Pop(&p.list).(pausedConn).c)
+	for n := 0; p.list.Len() > 0 && p.list.First().Key <= uint64(now) && n < most; n++ {
+		list = append(list, p.list.Pop().Item.Conn)
 	}
-	left = len(p.list)+len(p.alive) > 0
+	left = p.list.Len()+p.alive.Len() > 0
 	p.mu.Unlock()
 	for _, c := range list {
 		c.resume(now)
@@ -249,18 +249,4 @@ func (p *pausedConns) run() {
 		}
 		t.Stop()
 	}
-}
-
-// pauseHeap is a heap by the end of the pause.
-type pauseHeap []pausedConn
-
-func (h pauseHeap) Len() int           { return len(h) }
-func (h pauseHeap) Less(i, j int) bool { return h[i].until < h[j].until }
-func (h pauseHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *pauseHeap) Push(x any)        { *h = append(*h, x.(pausedConn)) }
-func (h *pauseHeap) Pop() any {
-	last := (*h)[len(*h)-1]
-	(*h)[len(*h)-1] = pausedConn{}
-	*h = (*h)[:len(*h)-1]
-	return last
 }

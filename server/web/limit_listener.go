@@ -1,11 +1,11 @@
 package web
 
 import (
-	"container/heap"
 	"container/list"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/clienthost"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // LimitListener accepts at most limit connections at a time. One more takes the place of a
@@ -41,7 +42,7 @@ type limitListener struct {
 
 	mu    sync.Mutex
 	open  int
-	idle  groups // the one that is closed next comes first
+	idle  container.Heap[*group] // by order
 	group map[groupKey]*group
 }
 
@@ -64,36 +65,24 @@ type limitedConn struct {
 type group struct {
 	groupKey
 	conns list.List // of *limitedConn; the one that is idle for longest first
-	index int       // in groups
+	place int32     // in the heap of idle ones
 }
+
+// order is that in which groups lose a connection: strangers first, then the host with the most.
+func (g *group) order() uint64 {
+	order := uint64(math.MaxInt32 - g.conns.Len())
+	if g.known {
+		order |= 1 << 32
+	}
+	return order
+}
+
+func (g *group) Position() *int32   { return &g.place }
+func (g *group) Before(*group) bool { return false }
 
 type groupKey struct {
 	host  string
 	known bool
-}
-
-// groups is a heap: strangers first, then the host with the most connections.
-type groups []*group
-
-func (c groups) Len() int { return len(c) }
-func (c groups) Less(i, j int) bool {
-	if c[i].known != c[j].known {
-		return !c[i].known
-	}
-	return c[i].conns.Len() > c[j].conns.Len()
-}
-func (c groups) Swap(i, j int) {
-	c[i], c[j] = c[j], c[i]
-	c[i].index, c[j].index = i, j
-}
-func (c *groups) Push(x any) {
-	x.(*group).index = len(*c)
-	*c = append(*c, x.(*group))
-}
-func (c *groups) Pop() any {
-	last := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
-	return last
 }
 
 // Accept implements net.Listener.
@@ -116,10 +105,10 @@ func (l *limitListener) add(conn net.Conn) *limitedConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open >= l.limit {
-		if len(l.idle) == 0 {
+		if l.idle.Len() == 0 {
 			return nil
 		}
-		c := l.idle[0].conns.Front().Value.(*limitedConn)
+		c := l.idle.First().Item.conns.Front().Value.(*limitedConn)
 		l.remove(c)
 		_ = c.Conn.Close()
 	}
@@ -148,10 +137,9 @@ func (l *limitListener) join(c *limitedConn) {
 		}
 		g = &group{groupKey: key}
 		l.group[key] = g
-		heap.Push(&l.idle, g)
 	}
 	c.place = g.conns.PushBack(c)
-	heap.Fix(&l.idle, g.index)
+	l.idle.Set(g, g.order())
 }
 
 // leave takes a connection from its group. The lock is held.
@@ -163,10 +151,10 @@ func (l *limitListener) leave(c *limitedConn) {
 	g.conns.Remove(c.place)
 	c.place = nil
 	if g.conns.Len() > 0 {
-		heap.Fix(&l.idle, g.index)
+		l.idle.Set(g, g.order())
 		return
 	}
-	heap.Remove(&l.idle, g.index)
+	l.idle.Remove(g)
 	delete(l.group, g.groupKey)
 }
 

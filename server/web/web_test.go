@@ -80,8 +80,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 	// All are kept.
 	var ends []func()
-	for len(l.idle) > 0 {
-		c := l.idle[0].conns.Front().Value.(*limitedConn)
+	for l.idle.Len() > 0 {
+		c := l.idle.First().Item.conns.Front().Value.(*limitedConn)
 		ends = append(ends, KeepConnection(context.WithValue(t.Context(), connKey{}, net.Conn(c))))
 	}
 	conns <- pipe{func() net.Conn {
@@ -108,8 +108,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for _, end := range ends {
 		end()
 	}
-	for len(l.idle) > 0 {
-		_ = l.idle[0].conns.Front().Value.(*limitedConn).Close()
+	for l.idle.Len() > 0 {
+		_ = l.idle.First().Item.conns.Front().Value.(*limitedConn).Close()
 	}
 	if l.open != 0 || len(l.group) != 0 {
 		t.Errorf("%d connections of %d hosts are counted after their end", l.open, len(l.group))
