@@ -117,22 +117,26 @@ func (s *Session) acquireLease(ctx context.Context, o *acquireOptions, l *Lease,
 	if l.name == "" {
 		return handle.ErrNoSemaphore
 	}
-	limit := o.limit
 	for {
 		if o.exact {
-			if err := s.ensureLimit(ctx, l.name, limit); err != nil {
+			if err := s.ensureLimit(ctx, l.name, o.limit); err != nil {
 				return err
 			}
-			o.limit = 0
 		}
 		r := s.d.Acquire(ctx, l.name, driver.AcquireOptions{
-			Count: o.count, Timeout: o.timeout, Data: o.data, Ephemeral: o.ephemeral, Turn: o.turn, CreateLimit: o.limit,
+			Count: o.count, Timeout: o.timeout, Data: o.data, Ephemeral: o.ephemeral, Turn: o.turn,
 			OnQueued: o.onQueued, Options: o.ask, IgnorePreemption: o.ignores,
 		}, &l.d, info)
-		if o.exact && r.Answered && protocol.StatusOf(r.Err) == protocol.StatusNotFound {
-			continue // somebody has deleted it
+		if o.limit == 0 || !r.Answered || protocol.StatusOf(r.Err) != protocol.StatusNotFound {
+			return driver.Err(r)
 		}
-		return driver.Err(r)
+		if o.count > o.limit { // or it would be made, and the acquire refused
+			return protocol.Errorf(protocol.StatusBadRequest,
+				"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", o.count, o.limit)
+		}
+		if _, err := s.create(ctx, l.name, o.limit, nil); err != nil && !(answered(err) && errors.Is(err, ErrAlreadyExists)) {
+			return err
+		}
 	}
 }
 

@@ -16,14 +16,12 @@ type Acquire struct {
 	// IgnorePreemption has the lease not end because a waiter preempts it: the server is never told
 	// that the bound of a preemption is known. The program is told of it all the same.
 	IgnorePreemption bool
-	CreateLimit      uint64 // of the semaphore, which is created if there is none; 0: it is not
 	OnQueued         Waiter // is in Ready.Wake when the server has put the request into the queue; nil: nobody
 	Token            uint64 // that it will have, set then
 
-	name     *name // while it has the turn, or waits for it
-	mine     bool  // it has the turn
-	queued   bool  // OnQueued was woken
-	creating *create
+	name     *name    // while it has the turn, or waits for it
+	mine     bool     // it has the turn
+	queued   bool     // OnQueued was woken
 	patience patience // ends the wait for the turn
 	reply    protocol.AcquireReply
 	later    bool    // reply is a result, which came later than the answer
@@ -38,7 +36,7 @@ func (a *Acquire) begin(e *Engine, s *Session, key string) {
 		kind: protocol.KindAcquire, message: &a.Msg, head: &a.Msg.Head, session: s, op: a,
 		to: atName, tier: s.Tier,
 	}}
-	a.name, a.mine, a.queued, a.creating = nil, false, false, nil
+	a.name, a.mine, a.queued = nil, false, false
 	a.later, a.place = false, reading{}
 	if s.err != nil {
 		e.fail(&a.Request, s.err)
@@ -126,9 +124,6 @@ func (a *Acquire) decode(body []byte) (queued bool, err error) {
 
 func (a *Acquire) decided(e *Engine, err error) {
 	switch {
-	case protocol.StatusOf(err) == protocol.StatusNotFound && a.CreateLimit > 0:
-		a.createFirst(e)
-		return
 	case a.Lease != nil && protocol.RefusalOf(err) == protocol.RefusalBound && !a.knowsBounds():
 		e.bounded.add(a.session.Node, string(a.Msg.Name))
 		a.sayKnows()
@@ -234,9 +229,6 @@ func (a *Acquire) left(e *Engine, err error) {
 	sent := a.unanswered || a.state == Sent
 	a.patience.end(e)
 	e.withdraw(&a.Request)
-	if c := a.creating; c != nil {
-		c.end(e)
-	}
 	switch {
 	case sent && a.Lease != nil:
 		a.undo(e)
@@ -248,9 +240,6 @@ func (a *Acquire) left(e *Engine, err error) {
 
 func (a *Acquire) over(e *Engine, err error) {
 	a.patience.end(e)
-	if c := a.creating; c != nil {
-		c.end(e)
-	}
 	delete(a.session.inQueue, a.seq)
 	e.complete(&a.Request, Result{Err: err})
 }
@@ -281,59 +270,4 @@ func (a *Acquire) noteQueued(e *Engine) {
 			e.ready.Wake = append(e.ready.Wake, a.OnQueued)
 		}
 	}
-}
-
-// create makes the semaphore that an acquire has not found.
-type create struct {
-	Request
-	a     *Acquire
-	msg   protocol.Create
-	reply protocol.UpdateReply
-}
-
-// createFirst makes the semaphore, and acquires then, under another number.
-func (a *Acquire) createFirst(e *Engine) {
-	if a.Msg.Count > a.CreateLimit { // or it would be made, and the acquire refused
-		a.end(e)
-		e.refuse(&a.Request, protocol.Errorf(protocol.StatusBadRequest,
-			"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", a.Msg.Count,
-			a.CreateLimit))
-		return
-	}
-	a.renumber(e)
-	x := &create{a: a, msg: protocol.Create{Name: a.Msg.Name, Limit: a.CreateLimit}}
-	x.Request = Request{purpose: purpose{
-		kind: protocol.KindCreate, message: &x.msg, head: &x.msg.Head, session: a.session, op: x, to: atBucket,
-		tier: a.tier,
-		arg:  a.arg,
-	}}
-	a.creating = x
-	e.send(&x.Request)
-}
-
-func (x *create) turn(*Engine) {}
-
-func (x *create) decode(body []byte) (bool, error) { return false, x.reply.DecodeBody(body) }
-
-func (x *create) decided(e *Engine, err error) {
-	a := x.a
-	x.end(e)
-	if err == nil || protocol.StatusOf(err) == protocol.StatusAlreadyExists {
-		e.send(&a.Request)
-		return
-	}
-	a.end(e)
-	e.refuse(&a.Request, err)
-}
-
-func (x *create) left(e *Engine, err error) { x.a.left(e, err) }
-
-func (x *create) over(e *Engine, err error) { x.a.over(e, err) }
-
-// end ends the create, whatever became of it.
-func (x *create) end(e *Engine) {
-	e.withdraw(&x.Request)
-	x.closeNumber(e)
-	x.ended()
-	x.a.creating = nil
 }

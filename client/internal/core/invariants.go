@@ -116,10 +116,6 @@ func checkOpen(e *Engine, r *Request) error {
 // checkWaiting: a request that waits does so in one of the lists that are looked through.
 func checkWaiting(e *Engine, r *Request) error {
 	switch x := r.op.(type) {
-	case *Acquire:
-		if x.creating != nil {
-			return checkOpen(e, &x.creating.Request)
-		}
 	case *stop:
 		if x.attach != nil {
 			return checkOpen(e, &x.attach.Request)

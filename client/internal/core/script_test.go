@@ -31,7 +31,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	ready 1@1,2 2@2               these four; window=1, frame=60: the server's limits
 //	another                       a second session, of which look tells too; session=2 in its answers
 //	acquire a jobs wait=5s        call a acquires the semaphore jobs; priority=8, slots=g0,g1, hold=9s: its options;
-//	                              limit=1: it is created if there is none; preempt=ignored: a gateway's
+//	                              preempt=ignored: a gateway's
 //	release a                     its lease is released, by call a' where it has to be named
 //	give up a                     the context of call a ends
 //	at 2s                         time passes
@@ -281,7 +281,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		c := &scriptCall{s: s, name: w.list[1]}
 		s.calls[c.name] = c
 		a := &c.acquire
-		a.CreateLimit, a.IgnorePreemption = w.number(t, "limit", 0), w.options["preempt"] == "ignored"
+		a.IgnorePreemption = w.options["preempt"] == "ignored"
 		a.Waiter, a.Lease = c, &c.lease
 		a.Msg = protocol.Acquire{
 			Name: []byte(w.list[2]), Count: w.number(t, "count", 1), Timeout: w.millis(t, "wait", protocol.Forever),

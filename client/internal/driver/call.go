@@ -79,7 +79,6 @@ type AcquireOptions struct {
 
 	IgnorePreemption bool // see core.Acquire
 	Options          *protocol.AcquireOptions
-	CreateLimit      uint64             // the semaphore is created with it if there is none; 0: it is not
 	OnQueued         func(place uint64) // is called once the request is queued; nil: nobody is told
 }
 
@@ -104,7 +103,7 @@ func (s *Session) Acquire(
 ) core.Result {
 	d := s.d
 	a := acquires.Get().(*acquireCall)
-	a.Waiter, a.Lease, a.Turn, a.CreateLimit = a.waiter, nil, o.Turn, o.CreateLimit
+	a.Waiter, a.Lease, a.Turn = a.waiter, nil, o.Turn
 	a.IgnorePreemption = o.IgnorePreemption
 	if l != nil {
 		l.Owner = l

@@ -34,11 +34,6 @@ var stepFaults = []plantedFault{
 		"client/internal/core", "TestScripts", "",
 	},
 	{
-		"create-outlives-acquire", "client/internal/core/acquire.go",
-		[]string{"\te.withdraw(&a.Request)\n\tif c := a.creating; c != nil {\n\t\tc.end(e)\n\t}\n\tswitch", "\te.withdraw(&a.Request)\n\tswitch"},
-		"client/internal/core", "TestScripts", "",
-	},
-	{
 		"second-end-taken", "client/internal/core/request.go",
 		[]string{"\t\te.broken(r, \"was completed twice\")\n\t\treturn\n", ""},
 		"client/internal/core", "TestRulesAreKept", "",

@@ -70,7 +70,7 @@ func (c *client) takeAcquire() (*core.Acquire, *call) {
 		*a = core.Acquire{Request: scribbled, Lease: &core.Lease{}, Token: 1 << 60}
 		c.acquires.put(c.w, a)
 	})
-	a.CreateLimit, x.acquire = 0, a
+	x.acquire = a
 	return a, x
 }
 
