@@ -67,7 +67,8 @@ func (d *Driver) Connect(ctx context.Context) error {
 	d.readClocks(now)
 	d.engine.Open(now)
 	w := newWaiter()
-	x := &core.MapWait{Request: core.Request{Waiter: w}, Any: true}
+	x := &core.MapWait{Any: true}
+	x.Waiter = w
 	d.engine.AwaitMap(now, x)
 	d.connectFirst(ctx, now)
 	return d.wait(ctx, &x.Request, w).Err
@@ -329,16 +330,8 @@ func (d *Driver) WasConnected() bool { return d.knownCluster() != "" }
 
 // Hello is what an instance said about itself and about the client. It waits for a connection.
 func (d *Driver) Hello(ctx context.Context) (*protocol.HelloReply, error) {
-	w := newWaiter()
-	x := &core.ConnWait{Request: core.Request{Waiter: w}}
-	now := d.beginStep()
-	if d.closed {
-		d.mu.Unlock()
-		return nil, core.ErrClosed
-	}
-	d.engine.AwaitConn(now, x)
-	d.endStep(now)
-	if r := d.wait(ctx, &x.Request, w); r.Err != nil {
+	x := new(core.ConnWait)
+	if r := d.send(ctx, &x.Request, func(now time.Duration) { d.engine.AwaitConn(now, x) }); r.Err != nil {
 		return nil, Err(r)
 	}
 	return &x.Conn.Owner.(*link).hello, nil

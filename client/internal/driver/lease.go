@@ -182,12 +182,8 @@ func (s *Session) Lease(name string) *Lease {
 
 // AwaitName waits until the session's operations on a semaphore that came before are over.
 func (s *Session) AwaitName(ctx context.Context, name string) core.Result {
-	w := newWaiter()
-	x := &core.NameWait{Request: core.Request{Waiter: w}}
-	now := s.d.beginStep()
-	s.d.engine.AwaitName(now, &s.Session, name, x)
-	s.d.endStep(now)
-	return s.d.wait(ctx, &x.Request, w)
+	x := new(core.NameWait)
+	return s.d.send(ctx, &x.Request, func(now time.Duration) { s.d.engine.AwaitName(now, &s.Session, name, x) })
 }
 
 type releaseCall struct {

@@ -2,10 +2,24 @@ package core
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
+// wait is a request that is never sent: it waits in the lists where others wait to be.
+type wait struct{ Request }
+
+func (x *wait) turn(*Engine)                {}
+func (x *wait) decode([]byte) (bool, error) { return false, nil }
+func (x *wait) decided(*Engine, error)      {}
+
+func (x *wait) left(e *Engine, err error) {
+	e.withdraw(&x.Request)
+	e.complete(&x.Request, Result{Err: err})
+}
+
+func (x *wait) over(e *Engine, err error) { e.fail(&x.Request, err) }
+
 // MapWait waits for a map that has a tier with shards. A cluster that was made a moment ago has none
 // yet.
 type MapWait struct {
-	Request
+	wait
 	Tier      uint8
 	Any       bool   // any map will do
 	NewerThan uint64 // version
@@ -45,20 +59,9 @@ func errNoTier(tier uint8) error {
 		"the cluster is being made, or no instance of that tier was started", tier)
 }
 
-func (x *MapWait) turn(*Engine)                {}
-func (x *MapWait) decode([]byte) (bool, error) { return false, nil }
-func (x *MapWait) decided(*Engine, error)      {}
-
-func (x *MapWait) left(e *Engine, err error) {
-	e.withdraw(&x.Request)
-	e.complete(&x.Request, Result{Err: err})
-}
-
-func (x *MapWait) over(e *Engine, err error) { e.fail(&x.Request, err) }
-
 // ConnWait waits for a connection to any instance.
 type ConnWait struct {
-	Request
+	wait
 	Conn *Conn
 }
 
@@ -75,13 +78,23 @@ func (x *ConnWait) arrived(e *Engine, r *Request) *Conn {
 	return nil
 }
 
-func (x *ConnWait) turn(*Engine)                {}
-func (x *ConnWait) decode([]byte) (bool, error) { return false, nil }
-func (x *ConnWait) decided(*Engine, error)      {}
-
-func (x *ConnWait) left(e *Engine, err error) {
-	e.withdraw(&x.Request)
-	e.complete(&x.Request, Result{Err: err})
+// NameWait waits until the session's operations on a semaphore that came before are over.
+type NameWait struct {
+	wait
+	name *name
 }
 
-func (x *ConnWait) over(e *Engine, err error) { e.fail(&x.Request, err) }
+func (x *NameWait) begin(e *Engine, s *Session, key string) {
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{op: x, session: s, tier: s.Tier}}
+	if s.err != nil {
+		e.fail(&x.Request, s.err)
+		return
+	}
+	x.name = s.names.take(e, s, key)
+	x.name.lock(e, &x.Request, Next)
+}
+
+func (x *NameWait) turn(e *Engine) {
+	x.name.unlock(e)
+	e.complete(&x.Request, Result{})
+}
