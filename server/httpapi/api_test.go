@@ -575,6 +575,17 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestNameTwice: a program that takes another one's session by mistake is refused, and does not keep it
+// alive. Sessions are looked at after each answer.
+func TestNameTwice(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, servertest.Start(t))
+	s.ask("POST", "/v1/locks/b?ttl=10s&holder=mine", alice, "").wants(200)
+	for _, other := range []string{"ttl=20s", "ttl=10s&holder=yours"} {
+		s.ask("POST", "/v1/locks/b?"+other, alice, "").wants(400, "bad_request")
+	}
+}
+
 // TestTTL: the ttl that follows from a session's timeout is that which it was started with.
 func TestTTL(t *testing.T) {
 	t.Parallel()

@@ -18,9 +18,10 @@ import (
 
 // checked is a gateway's handler that holds each answer, and each event of a stream, to what it says of
 // time: how long it was at the gateway, how long it may be relied on, when a repeat helps, and what a
-// condition and a wait ask for.
+// condition and a wait ask for. After each answer it looks at the gateway's sessions.
 type checked struct {
 	http.Handler
+	api     *API
 	address string // of the cluster
 	wrong   func(format string, args ...any)
 }
@@ -48,7 +49,7 @@ type reply struct {
 // serve is Server of a gateway, checked.
 func (s *site) serve() *http.Server {
 	server := Server(s.api, s.api.cfg.Log)
-	server.Handler = &checked{server.Handler, s.api.cfg.Client.Endpoints[0], s.t.Errorf}
+	server.Handler = &checked{server.Handler, s.api, s.api.cfg.Client.Endpoints[0], s.t.Errorf}
 	return server
 }
 
@@ -59,7 +60,11 @@ func (c *checked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a.own = a.key[3] == ""; a.own { // a stream's session gets a name of its own
 		a.key[3] = fmt.Sprintf("own %p", a)
 	}
+	name := r.Header.Get(sessionHeader)
+	answered := c.api.count(a.key[1], name)
 	c.Handler.ServeHTTP(a, r)
+	answered()
+	c.api.look(name, c.wrong)
 	if !a.isStream() {
 		a.check()
 	}

@@ -25,11 +25,48 @@ func callersOf(x *session) (calls int64, ends time.Duration) {
 	return m.FieldByName("calls").Int(), time.Duration(m.FieldByName("ends").Int())
 }
 
+// requests counts those under way at each gateway of this process, by their session; those of streams
+// with sessions of their own have no name.
+var requests struct {
+	sync.Mutex
+	of map[*API]map[[2]string]int64 // by node and name
+}
+
+// count notes a request until the result is called.
+func (a *API) count(node, name string) (answered func()) {
+	add := func(n int64) {
+		requests.Lock()
+		defer requests.Unlock()
+		if requests.of == nil {
+			requests.of = make(map[*API]map[[2]string]int64)
+		}
+		if requests.of[a] == nil {
+			requests.of[a] = make(map[[2]string]int64)
+		}
+		key := [2]string{node, name}
+		if requests.of[a][key] += n; requests.of[a][key] == 0 {
+			delete(requests.of[a], key)
+		}
+		if len(requests.of[a]) == 0 {
+			delete(requests.of, a)
+		}
+	}
+	add(1)
+	return func() { add(-1) }
+}
+
 // fault says why nothing would ever end a session; empty: something will.
 func (s *session) fault() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	calls, ends := callersOf(s)
+	requests.Lock()
+	under := requests.of[s.api]
+	most := under[[2]string{s.node, s.name}] + under[[2]string{s.node, ""}]
+	requests.Unlock()
+	if calls > most && s.ctx.Err() == nil { // else nobody waits until it is left
+		return fmt.Sprintf("has %d callers, of %d requests", calls, most)
+	}
 	if s.machine.State() == machine.Live && (calls == 0) != (ends != 0) || calls < 0 {
 		return fmt.Sprintf("has %d callers, and its end is set to %s", calls, ends)
 	}
@@ -46,6 +83,28 @@ func (s *session) fault() string {
 	return ""
 }
 
+// maxLooked is how many sessions a gateway has at most whose sessions are all looked at after each answer.
+const maxLooked = 256
+
+// look reports sessions of a gateway that have no caller, no running timer, and are not being stopped.
+// It is called after each answer. Of a gateway with many sessions those of the answer's name are looked at.
+func (a *API) look(name string, wrong func(format string, args ...any)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := len(a.sessions) <= maxLooked
+	if !all && name == "" {
+		return
+	}
+	for at, x := range a.sessions {
+		if x == nil || !all && at.name != name { // TestBounds has some without a session
+			continue
+		}
+		if why := x.fault(); why != "" {
+			wrong("the session %s %s", at.name, why)
+		}
+	}
+}
+
 // checkSessions fails the test unless each session of the gateway has a caller, a running timer, or is
 // being stopped, and counts once for its identity and its token.
 func (s *site) checkSessions() {
@@ -55,7 +114,7 @@ func (s *site) checkSessions() {
 	defer a.mu.Unlock()
 	own, tokens := make(map[string]int), make(map[*callers]int64)
 	for name, x := range a.sessions {
-		if x == nil { // TestBounds
+		if x == nil { // of TestBounds
 			continue
 		}
 		own[x.identity]++
@@ -95,10 +154,13 @@ func (s *site) opened() (closed func()) {
 	}
 }
 
-// checkEnd is checkSessions of a gateway whose test is over: no request goes on, and so no session
-// has a caller.
-func (s *site) checkEnd() {
+// checkEnd is checkSessions of a gateway whose test is over: no request goes on, so no session has a
+// caller, and what is being stopped ends, if the server runs.
+func (s *site) checkEnd(running bool) {
 	s.t.Helper()
+	if s.t.Failed() {
+		return
+	}
 	await.True(s.t, "the end of all requests", func() bool { return s.api.held.Load() == 0 })
 	await.True(s.t, "a gateway whose sessions have no callers", func() bool {
 		s.api.mu.Lock()
@@ -111,7 +173,7 @@ func (s *site) checkEnd() {
 			calls, _ := callersOf(x)
 			state := x.machine.State()
 			x.mu.Unlock()
-			if calls > 0 && state <= machine.Live || state == machine.Starting {
+			if calls > 0 && state <= machine.Live || state == machine.Starting || state == machine.Stopping && running {
 				return false
 			}
 		}

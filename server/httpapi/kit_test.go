@@ -99,7 +99,7 @@ func openSite(t *testing.T, srv *servertest.Server, change ...func(*Config)) *si
 	go func() { defer close(served); _ = server.Serve(LimitListener(l)) }()
 	closed := s.opened()
 	t.Cleanup(func() {
-		s.checkEnd()
+		s.checkEnd(srv.Running())
 		if srv.Running() {
 			s.checkServer(srv.Addr())
 		}

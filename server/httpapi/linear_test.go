@@ -254,6 +254,7 @@ func TestReadsAreLinear(t *testing.T) {
 				}
 				if r.IntN(10) == 0 {
 					cluster.Instance(r.IntN(3)).DropConnections()
+					sites[0].checkServer(cluster.Addrs()[0])
 				}
 			}
 		})

@@ -46,7 +46,7 @@ func runGateway(endpoints string) {
 		panic(err)
 	}
 	server := Server(api, log)
-	server.Handler = &checked{server.Handler, endpoints, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+	server.Handler = &checked{server.Handler, api, endpoints, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
 	go func() { _ = server.Serve(LimitListener(l)) }()
 	fmt.Println("http://" + l.Addr().String())
 	<-stop.Done()

@@ -226,8 +226,14 @@ func TestModel(t *testing.T) {
 		c := &cluster{T: t, now: began, held: make(map[string]*grant), ops: make(map[Op]*operation),
 			calls: make(map[Call]*request)}
 		c.s.Enter()
+		gone := rapid.Bool().Draw(t, "gone before it has started")
+		if gone {
+			c.s.Leave(c.now, c.s.Life())
+		}
 		c.s.Started(c.now, 10*time.Second)
-		c.s.Leave(c.now, c.s.Life())
+		if !gone {
+			c.s.Leave(c.now, c.s.Life())
+		}
 		c.follow()
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			if c.s.State() != Live {
