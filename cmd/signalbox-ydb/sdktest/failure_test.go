@@ -12,6 +12,7 @@ import (
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // gatewayProcess runs the test binary as a gateway, which kill ends without a word.
@@ -125,6 +126,34 @@ func TestSilentCluster(t *testing.T) {
 	long.release(3, "lock")
 	long.expect("3 released=true")
 }
+
+// TestNotRenewed: while the cluster does not renew a session, nothing is sent that lets its client believe
+// in it for the whole timeout again. Afterwards all of it comes, in order.
+func TestNotRenewed(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t, servertest.RealTime())
+	address, g := startGateway(t, []string{srv.Addr()})
+	cc := dialRaw(t, address)
+	s := newSession(t, cc, node(t, cc), withTimeout(10_000))
+	srv.Pause()
+	const many = 20 // a writer that is only late has fewer to send
+	pings := uint64(0)
+	await.True(t, "pongs that are held back", func() bool {
+		if len(s.ended) > 0 {
+			t.Fatalf("the session is over, and until then its client had all %d pongs", pings)
+		}
+		pings++
+		s.ping(pings)
+		return metric(t, g, "outbox_bytes") > many*queuedCost
+	})
+	srv.Resume()
+	for n := range pings {
+		s.expect(fmt.Sprint("pong ", n+1))
+	}
+}
+
+// queuedCost is the least that a message counts for while it waits to be sent, in bytes.
+const queuedCost = 256
 
 // TestKilledLeaders: changes of leaders show nothing on a stream but a watch that may have missed
 // one. What is held stays held, requests are answered once, and waits go on.
