@@ -104,7 +104,7 @@ func TestLargeService(t *testing.T) {
 			t.Error(err)
 		}
 		w.await("to see a change: "+load.what, func(s *watcherStats) int { return s.currentIn(phase) })
-		time.Sleep(time.Second) // the delays of the last changes are reported
+		w.awaitReports()
 		s := w.stats()
 		t.Logf("%s: seen by watchers, p50 %.1f ms, p99 %.1f ms", load.what, s.quantile(0.5), s.quantile(0.99))
 	}
@@ -235,6 +235,18 @@ func (w *serviceWatchers) stats() *watcherStats {
 func (w *serviceWatchers) await(what string, count func(s *watcherStats) int) {
 	w.t.Helper()
 	w.awaitTrue("watchers "+what, func() bool { return count(w.stats()) == w.want })
+}
+
+// awaitReports waits until each process has reported what its watchers had seen when it was called.
+func (w *serviceWatchers) awaitReports() {
+	w.t.Helper()
+	before := make(map[*actor]int)
+	for _, a := range w.list {
+		before[a] = a.count("stats")
+	}
+	w.awaitTrue("reports", func() bool { // a first one may have been on its way
+		return !slices.ContainsFunc(w.list, func(a *actor) bool { return a.count("stats") < before[a]+2 })
+	})
 }
 
 // awaitTrue waits longer than others do: thousands of watchers share two cores with their servers.

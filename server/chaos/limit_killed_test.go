@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -37,7 +38,13 @@ func TestKilledLimitClients(t *testing.T) {
 	for range deaths {
 		a := x.start(spec)
 		x.awaitReports(a, "ready", 1)
-		time.Sleep(300 * time.Millisecond) // it waits for units
+		ready, _ := a.has("ready")
+		await.True(t, "a program that waits for units", func() bool {
+			d, err := ratelimit.Describe(t.Context(), s.Node(), "api", deaths+1)
+			return err == nil && slices.ContainsFunc(d.Sessions, func(u ratelimit.SessionUse) bool {
+				return u.Session == ready.Session && u.Demand > 0
+			})
+		})
 		_ = a.cmd.Process.Kill()
 		<-a.ended
 	}

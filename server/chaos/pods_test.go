@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -320,8 +321,14 @@ func podsReplaced(t *testing.T, image string) {
 	<-s.pods[1].gone
 	k.whole(s, 0)
 	s.change(func() { s.late = 30 * time.Second })
-	close(s.pod(2).killed)
-	time.Sleep(30 * time.Second) // until the name has its new address
+	lost := s.pod(2)
+	close(lost.killed)
+	await.True(t, "the name to have its new address", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		p := s.pods[2]
+		return p != nil && p != lost && s.names[p.name] == s.net.address(p.host)
+	})
 	k.whole(s, 15*time.Second)
 	s.change(func() { s.late = 0 })
 	one, two := s.pod(1), s.pod(2)
@@ -432,13 +439,18 @@ func podsBadImage(t *testing.T, image string) {
 	k.load()
 	serving := s.watchServing()
 	s.change(func() { s.image = bad })
-	await.True(t, "the bad image to fail", func() bool {
+	var first *os.Process
+	await.True(t, "the bad image to be tried again", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		p := s.pods[2]
-		return p != nil && p.image == bad && p.process.Load() != nil
+		if p == nil || p.image != bad {
+			return false
+		}
+		now := p.process.Load()
+		first = cmp.Or(first, now)
+		return now != first
 	})
-	time.Sleep(2 * backOff)
 	s.change(func() { s.image = good })
 	s.pod(2).delete()
 	s.updated()
@@ -511,7 +523,7 @@ func podsVolume(t *testing.T, image string) {
 func podsStopAll(t *testing.T, image string) {
 	s, k := wholeSet(t, image, 3)
 	k.load()
-	time.Sleep(2 * time.Second)
+	await.True(t, "writes", func() bool { return k.written.Load() >= 10 })
 	k.endLoad()
 	s.stopAll()
 	s.change(func() { clear(s.held) })
