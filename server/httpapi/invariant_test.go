@@ -96,7 +96,7 @@ func (a *API) look(name string, wrong func(format string, args ...any)) {
 		return
 	}
 	for at, x := range a.sessions {
-		if x == nil || !all && at.name != name { // TestBounds has some without a session
+		if x == noSession || !all && at.name != name {
 			continue
 		}
 		if why := x.fault(); why != "" {
@@ -114,7 +114,7 @@ func (s *site) checkSessions() {
 	defer a.mu.Unlock()
 	own, tokens := make(map[string]int), make(map[*callers]int64)
 	for name, x := range a.sessions {
-		if x == nil { // of TestBounds
+		if x == noSession {
 			continue
 		}
 		own[x.identity]++
@@ -166,7 +166,7 @@ func (s *site) checkEnd(running bool) {
 		s.api.mu.Lock()
 		defer s.api.mu.Unlock()
 		for _, x := range s.api.sessions {
-			if x == nil {
+			if x == noSession {
 				continue
 			}
 			x.mu.Lock()
@@ -203,7 +203,7 @@ func (s *site) checkServer(address string) {
 		gateways.Lock()
 		for _, g := range gateways.of[s.t] {
 			for _, x := range g.sessions() {
-				if x != nil && isOpen(x) {
+				if x != noSession && isOpen(x) {
 					known[x.native.ID()] = true
 				}
 			}

@@ -109,7 +109,7 @@ func openSite(t *testing.T, srv *servertest.Server, change ...func(*Config)) *si
 		<-served
 		transport.CloseIdleConnections()
 		await.True(t, "a closed gateway without sessions", func() bool {
-			return !slices.ContainsFunc(s.sessions(), func(x *session) bool { return x != nil })
+			return !slices.ContainsFunc(s.sessions(), func(x *session) bool { return x != noSession })
 		})
 	})
 	return s

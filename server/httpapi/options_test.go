@@ -112,6 +112,9 @@ func TestForms(t *testing.T) {
 	}
 }
 
+// noSession takes a place of a gateway's sessions.
+var noSession = new(session)
+
 // TestBounds: a gateway refuses more requests, and more sessions, of an identity and of all, than it
 // may have, and goes on with those that it has.
 func TestBounds(t *testing.T) {
@@ -137,7 +140,7 @@ func TestBounds(t *testing.T) {
 
 	s.api.mu.Lock()
 	for i := range maxSessions - len(s.api.sessions) {
-		s.api.sessions[sessionName{name: fmt.Sprint(i)}] = nil
+		s.api.sessions[sessionName{name: fmt.Sprint(i)}] = noSession
 	}
 	s.api.mu.Unlock()
 	s.ask("POST", "/v1/locks/d?ttl=1m", "carol-session", "").wants(503, "overloaded")
