@@ -51,17 +51,10 @@ func (s *Session) Run(
 	return l.run(ctx, work)
 }
 
-// TryAcquire acquires units that are free now. If they are not, it returns a nil lease and no
-// error. It does not wait: Wait and FailOnDeadlock are ErrBadRequest.
+// TryAcquire acquires units that are free now. If they are not, the error is ErrNotAcquired. It does
+// not wait: Wait and FailOnDeadlock are ErrBadRequest.
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	l, err := s.acquire(ctx, name, with(opts, untilNow))
-	if errors.Is(err, ErrNotAcquired) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, withOp("acquire", name, err)
-	}
-	return l, nil
+	return s.Acquire(ctx, name, with(opts, untilNow)...)
 }
 
 // AcquireAll acquires 1 to MaxNames distinct names on the session's node. It returns when the session

@@ -13,7 +13,7 @@ import (
 // Outcomes of leases and sessions. errors.Is finds them in the errors that methods of this package
 // return, and in the causes of their contexts.
 var (
-	// ErrNotAcquired: the wait ended before the semaphore could be acquired.
+	// ErrNotAcquired: the wait ended before the semaphore could be acquired, or a Try found it held.
 	ErrNotAcquired = core.ErrNotAcquired
 
 	// ErrAlreadyHeld: the session holds the semaphore already. A session has one entry per

@@ -23,8 +23,7 @@ func (m *Mutex) Run(
 	return m.s.Run(ctx, m.name, work, with(opts, whole, waitForOwnLease())...)
 }
 
-// TryLock takes the lock if it is free; otherwise the lease is nil, without an error. Errors: as
-// TryAcquire.
+// TryLock takes the lock if it is free. Errors: as TryAcquire.
 func (m *Mutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.TryAcquire(ctx, m.name, with(opts, whole)...)
 }
@@ -42,7 +41,7 @@ func (m *RWMutex) RLock(ctx context.Context, opts ...AcquireOption) (*Lease, err
 	return m.s.Acquire(ctx, m.name, with(opts, oneUnit, waitForOwnLease())...)
 }
 
-// TryRLock is RLock if that needs no wait; otherwise the lease is nil, without an error.
+// TryRLock is RLock if that needs no wait, and ErrNotAcquired else.
 func (m *RWMutex) TryRLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.TryAcquire(ctx, m.name, with(opts, oneUnit)...)
 }

@@ -156,7 +156,7 @@ func TestObserver(t *testing.T) {
 	t.Run("not acquired", func(t *testing.T) {
 		held := acquire(t, a, "jobs", client.Count(2))
 		now(t, r.ends)
-		if l, err := b.TryAcquire(ctx, "jobs"); l != nil || err != nil {
+		if l, err := b.TryAcquire(ctx, "jobs"); l != nil || !errors.Is(err, client.ErrNotAcquired) {
 			t.Fatal(l, err)
 		}
 		if end := now(t, r.ends); end.Err != client.ErrNotAcquired || end.Token != 0 || !r.starts[len(r.starts)-1].Try {

@@ -92,15 +92,9 @@ func TestAcquireOptions(t *testing.T) {
 	must(t, s.Create(ctx, "slots", 2, nil, slots))
 	must(t, s.Create(ctx, "queue", 3, nil, client.SemaphoreConfig{Policy: client.PolicyPriority}))
 	name := ""
-	lease := func(l *client.Lease, err error) (*client.Lease, error) {
-		if err == nil && l == nil {
-			err = errors.New("it is not free")
-		}
-		return l, err
-	}
 	calls := map[string]func(o client.AcquireOption) (*client.Lease, error){
 		"Acquire":    func(o client.AcquireOption) (*client.Lease, error) { return s.Acquire(ctx, name, o) },
-		"TryAcquire": func(o client.AcquireOption) (*client.Lease, error) { return lease(s.TryAcquire(ctx, name, o)) },
+		"TryAcquire": func(o client.AcquireOption) (*client.Lease, error) { return s.TryAcquire(ctx, name, o) },
 		"AcquireAll": func(o client.AcquireOption) (*client.Lease, error) {
 			g, err := s.AcquireAll(ctx, []client.Want{{Name: name}}, o)
 			if err != nil {
@@ -109,9 +103,9 @@ func TestAcquireOptions(t *testing.T) {
 			return g.Lease(name), nil
 		},
 		"Lock":     func(o client.AcquireOption) (*client.Lease, error) { return s.Mutex(name).Lock(ctx, o) },
-		"TryLock":  func(o client.AcquireOption) (*client.Lease, error) { return lease(s.Mutex(name).TryLock(ctx, o)) },
+		"TryLock":  func(o client.AcquireOption) (*client.Lease, error) { return s.Mutex(name).TryLock(ctx, o) },
 		"RLock":    func(o client.AcquireOption) (*client.Lease, error) { return s.RWMutex(name).RLock(ctx, o) },
-		"TryRLock": func(o client.AcquireOption) (*client.Lease, error) { return lease(s.RWMutex(name).TryRLock(ctx, o)) },
+		"TryRLock": func(o client.AcquireOption) (*client.Lease, error) { return s.RWMutex(name).TryRLock(ctx, o) },
 		"Campaign": func(o client.AcquireOption) (*client.Lease, error) {
 			term, err := s.Election(name).Campaign(ctx, o)
 			return term.Lease, err

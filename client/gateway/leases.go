@@ -63,6 +63,9 @@ func leaseOf(
 	if l != nil && l.Token() != o.Token { // it was taken away meanwhile, and this is another grant
 		return Lease{}, l.Release(ctx)
 	}
+	if errors.Is(err, client.ErrNotAcquired) {
+		err = nil
+	}
 	return Lease{l, info.Ephemeral, o.Data}, err
 }
 

@@ -162,7 +162,7 @@ func TestOutcomes(t *testing.T) {
 	if _, err := a.Acquire(k.ctx, "slot"); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := b.TryAcquire(k.ctx, "slot"); l != nil || err != nil {
+	if l, err := b.TryAcquire(k.ctx, "slot"); l != nil || !errors.Is(err, client.ErrNotAcquired) {
 		t.Fatal(l, err)
 	}
 	if _, err := b.Acquire(k.ctx, "slot", client.Wait(1)); !errors.Is(err, client.ErrNotAcquired) {

@@ -253,9 +253,6 @@ func (s *session) start(step machine.Step, name string, a *set) {
 			acquire = s.native.TryAcquire
 		}
 		l, err := acquire(ctx, name, append(a.options(), client.OnQueued(func(uint64) { queue() }))...)
-		if l == nil && err == nil {
-			err = client.ErrNotAcquired
-		}
 		var lease machine.Lease
 		if l != nil {
 			lease = l
