@@ -449,8 +449,8 @@ func releaseLock(x *call) error {
 			x.s.ops[r.Op], before = newOperation(nil), x.s.ops[r.After]
 		}
 	})
-	if r.Op == 0 { // what this gateway knows counts if it serves the session
-		if err := x.confirmed(); err != nil {
+	if r.Op == 0 {
+		if err := x.stillServed(); err != nil {
 			return err
 		}
 		return x.write(http.StatusOK, document{"released": false})
@@ -468,7 +468,7 @@ func releaseLock(x *call) error {
 	if r.Lease != nil {
 		err = r.Lease.(*client.Lease).Release(x.ctx)
 		if released = err == nil; errors.Is(err, client.ErrLeaseLost) {
-			err = x.confirmed()
+			err = x.stillServed()
 		}
 	} else {
 		released, err = x.s.native.Release(x.ctx, x.name)

@@ -246,6 +246,15 @@ func (x *call) confirmed() (err error) {
 	return err
 }
 
+// stillServed is confirmed, for who was just told that there is no such lease here: it may be gone
+// because another gateway serves the session since it was confirmed, and has the lease.
+func (x *call) stillServed() error {
+	if err := x.s.native.Err(); err != nil {
+		return err
+	}
+	return x.confirmed()
+}
+
 // take counts a call on a session, which begins to be opened if this gateway does not have it, or
 // has it with another token: rights are those of the token that is shown.
 func (a *API) take(x *call, name sessionName, ttl time.Duration, holder string) (*session, error) {
