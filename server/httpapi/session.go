@@ -523,7 +523,7 @@ func keepAlive(x *call) error {
 	for range names {
 		lost = cmp.Or(<-errs, lost)
 	}
-	if err := cmp.Or(x.confirmed(), lost); err != nil {
+	if err := cmp.Or(x.stillServed(), lost); err != nil { // what moved with its session is not lost
 		return err
 	}
 	leases := x.s.leases()
