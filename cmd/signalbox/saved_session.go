@@ -71,7 +71,7 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 	// only once. So a command that is killed leaves a file that the next one can use.
 	next := saved.Saved
 	next.Generation++
-	next.Version = client.SavedVersion
+	next.Version = max(next.Version, client.SavedVersion) // a later one stays unreadable here
 	if err := inv.writeSessionFile(path, next); err != nil {
 		return nil, false, err
 	}
