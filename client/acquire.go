@@ -77,11 +77,16 @@ func (s *Session) AcquireAll(ctx context.Context, wants []Want, opts ...AcquireO
 
 // acquire is Acquire with bare errors.
 func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption) (*Lease, error) {
+	return s.acquireWith(ctx, name, optionsOfOne(opts))
+}
+
+// optionsOfOne are those of an acquire of one name.
+func optionsOfOne(opts []AcquireOption) *acquireOptions {
 	o := acquireOptionsOf(opts)
 	if o.whileHolding != 0 && o.err == nil {
 		o.err = errOneName
 	}
-	return s.acquireWith(ctx, name, o)
+	return o
 }
 
 func (s *Session) acquireWith(ctx context.Context, name string, o *acquireOptions) (*Lease, error) {

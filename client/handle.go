@@ -29,7 +29,7 @@ func init() {
 	h.SessionLimits = listLimits(sessionListOptions)
 	h.IgnorePreemption = AcquireOption(func(o *acquireOptions) { o.ignores = true })
 	h.OnlyUnit = onlyUnit
-	h.CheckAcquire = func(options any) error { return acquireOptionsOf(options.([]AcquireOption)).err }
+	h.CheckAcquire = func(options any) error { return optionsOfOne(options.([]AcquireOption)).err }
 	h.WaitAtMost = func(d time.Duration) any { return waitAtMost(d) }
 }
 
