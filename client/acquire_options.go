@@ -62,7 +62,8 @@ func Ephemeral() AcquireOption {
 }
 
 // CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist. One that exists
-// keeps its limit, whatever that is; see ExactLimit. Acquiring with Ephemeral, Shared or Exclusive
+// keeps its limit, whatever that is; see ExactLimit. If ctx ends while it is made, nothing is held, and
+// ErrOutcomeUnknown says that the semaphore may exist. Acquiring with Ephemeral, Shared or Exclusive
 // too is ErrBadRequest: an ephemeral semaphore has the limit Max.
 func CreateLimit(limit uint64) AcquireOption {
 	return func(o *acquireOptions) {

@@ -287,6 +287,29 @@ func TestSemaphoreConfig(t *testing.T) {
 	if err := s.Alter(ctx, "nowhere", func(*config) {}); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("Alter of nothing: %v", err)
 	}
+
+	must(t, s.Create(ctx, "numbered", 2, nil, config{Numbered: true}))
+	named := func(c *config) { c.Slots = []client.Slot{{Name: "a"}, {Name: "b"}} }
+	if err := s.Alter(ctx, "numbered", named); !errors.Is(err, client.ErrBadRequest) {
+		t.Errorf("slots with names and numbers: %v", err)
+	}
+	must(t, s.Alter(ctx, "numbered", func(c *config) { c.Numbered = false }))
+	if got := described("numbered"); got.Numbered || len(got.Slots) > 0 {
+		t.Errorf("without numbers it has %+v", got)
+	}
+	must(t, s.Alter(ctx, "plain", func(c *config) { c.Policy, c.Weights["k"] = client.PolicyFair, 2 }))
+	if got := described("plain").Weights["k"]; got != 2 {
+		t.Errorf("the weight of k is %d", got)
+	}
+	_, err := s.Acquire(ctx, "ephemeral", client.Ephemeral())
+	must(t, err)
+	if err := s.Alter(ctx, "ephemeral", func(*config) {}); !errors.Is(err, client.ErrPreconditionFailed) {
+		t.Errorf("Alter of an ephemeral semaphore: %v", err)
+	}
+	must(t, s.Close(ctx))
+	if err := s.Alter(ctx, "plain", func(*config) {}); !errors.Is(err, client.ErrSessionClosed) {
+		t.Errorf("Alter by a closed session: %v", err)
+	}
 }
 
 // TestSessionOptions: each call that begins a session does what each option says.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -46,7 +47,7 @@ type SemaphoreConfig struct {
 	Numbered bool // the units are slots that are named 0, 1, ...; Resize changes their number
 	// History is how many of the holds that ended last are kept, see Node.History: 1 to 32. 0 is 32
 	// for a semaphore that is created with anything else of this, and none for a plain one; NoHistory
-	// is none.
+	// is none. Descriptions have 0 for none: who creates by one says NoHistory.
 	History int
 	// Preempt says which owners waiters may preempt: as few owners as the first waiter needs and they
 	// can serve, those of the lowest priority first with PreemptLower, those of the newest grants first
@@ -72,6 +73,9 @@ type SemaphoreConfig struct {
 	MaxHold time.Duration
 	Extend  bool // owners may ask for more time with Lease.Extend, as often as they like; with MaxHold
 }
+
+var errAlterEphemeral = protocol.Errorf(protocol.StatusPreconditionFailed,
+	"semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed")
 
 // NoHistory is the History of a semaphore that keeps none.
 const NoHistory = -1
@@ -109,8 +113,8 @@ func (c *SemaphoreConfig) wire() (*protocol.SemaphoreOptions, error) {
 	for _, key := range slices.Sorted(maps.Keys(c.Weights)) {
 		o.Weights = append(o.Weights, protocol.Weight{Key: []byte(key), Weight: c.Weights[key]})
 	}
-	for _, s := range c.Slots {
-		if s.State != SlotLeaving && !c.Numbered {
+	for i, s := range c.Slots {
+		if numbered := c.Numbered && s.Name == strconv.Itoa(i); !numbered && s.State != SlotLeaving {
 			o.Slots = append(o.Slots, protocol.Slot{Name: s.Name, Labels: slices.Clone(s.Labels)})
 		}
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
@@ -141,19 +142,35 @@ func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ..
 }
 
 // Alter reads a semaphore's configuration, has change change it, and writes the fields that differ
-// then; others may change others meanwhile. Owners keep what they have; waiters keep their places. It
-// needs the right admin. Errors: ErrNotFound; ErrPreconditionFailed for an ephemeral semaphore, while
-// slots that are added or removed are in use, and with more than 10,000 waiters; ErrBadRequest.
+// then; if none does, it writes nothing. Others may change other fields meanwhile. Of those who change
+// the same one, the last one counts, with all of its list; policy, aging and weights are one field
+// here. change gets no slots of a semaphore whose slots are numbered. Owners keep what they have;
+// waiters keep their places. It needs the right admin. Errors: ErrNotFound; ErrPreconditionFailed for
+// an ephemeral semaphore, while slots that are added or removed are in use, and with more than 10,000
+// waiters; ErrBadRequest.
 func (s *Session) Alter(
 	ctx context.Context, name string, change func(*SemaphoreConfig), opts ...ReasonOption,
 ) error {
+	ctx, end := contexts.Both(s.d.Context(), ctx)
+	defer end()
 	sem, err := s.node.describe(ctx, name, IncludeSlots(), ReadConsistency(Strict))
-	if err != nil {
+	switch {
+	case s.d.Err() != nil:
+		return withOp("alter", name, s.d.Err())
+	case err != nil:
 		return withOp("alter", name, err)
+	case sem.Ephemeral:
+		return withOp("alter", name, errAlterEphemeral)
 	}
 	c := sem.Config
 	if c == nil {
 		c = new(SemaphoreConfig)
+	}
+	if c.Numbered {
+		c.Slots = nil
+	}
+	if c.Weights == nil {
+		c.Weights = make(map[string]uint64)
 	}
 	was, _ := c.wire()
 	change(c)
@@ -161,6 +178,9 @@ func (s *Session) Alter(
 	fields := changed(was, now)
 	if err != nil || fields == 0 {
 		return withOp("alter", name, err)
+	}
+	if fields&protocol.AlterSlots == 0 { // the list may be long
+		now.Slots, now.Numbered = nil, false
 	}
 	return s.alter(ctx, "alter", &protocol.Alter{Name: []byte(name), Fields: fields, Options: *now}, opts)
 }
