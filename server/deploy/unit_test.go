@@ -85,7 +85,13 @@ func TestUnitSystemCalls(t *testing.T) {
 		t.Fatalf("the server ended with %v\n%s", err, log.String())
 	}
 	for _, name := range []string{"serve", "lock"} {
-		calls := strings.Fields(read(t, filepath.Join(dir, name)))
+		var calls []string
+		for line := range strings.Lines(read(t, filepath.Join(dir, name))) {
+			// A process that ends while strace leaves it has a line of more words: 12 ???( <detached ...>
+			if words := strings.Fields(line); len(words) == 1 {
+				calls = append(calls, words[0])
+			}
+		}
 		if len(calls) < 20 || !slices.Contains(calls, "futex") {
 			t.Fatalf("%s made the calls %q", name, calls)
 		}
