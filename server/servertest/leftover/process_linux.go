@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,8 +20,8 @@ func processes() (found []string) {
 	for _, list := range lists {
 		b, _ := os.ReadFile(list)
 		for _, id := range strings.Fields(string(b)) {
-			line, err := os.ReadFile("/proc/" + id + "/cmdline")
-			if err != nil || len(line) == 0 {
+			line := command(id)
+			if line == nil {
 				continue // it has ended, and nobody waited for it
 			}
 			found = append(found, fmt.Sprintf("process %s: %s", id, bytes.ReplaceAll(bytes.TrimRight(line, "\x00"), []byte{0}, []byte{' '})))
@@ -32,4 +33,19 @@ func processes() (found []string) {
 		}
 	}
 	return found
+}
+
+// command is the command line of a process, nil if it has ended. While it becomes another program it has none.
+func command(id string) (line []byte) {
+	for range 1000 {
+		stat, err := os.ReadFile("/proc/" + id + "/stat")
+		if err != nil || bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" Z")) {
+			return nil
+		}
+		if line, err = os.ReadFile("/proc/" + id + "/cmdline"); err == nil && len(line) > 0 {
+			return line
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return []byte("(without a command line)")
 }
