@@ -129,6 +129,25 @@ func TestOnce(t *testing.T) {
 	}
 }
 
+// TestOnceKeepsThePeriod: options that an acquire refuses use up no period.
+func TestOnceKeepsThePeriod(t *testing.T) {
+	t.Parallel()
+	ctx := testContext(t)
+	s := session(t, dial(t, servertest.Start(t)))
+	once := recipes.NewOnce(s, "task", 24*time.Hour)
+	task := func(context.Context, recipes.Period) error { return nil }
+	for name, option := range map[string]client.AcquireOption{
+		"Count": client.Count(2), "HoldWhileWaiting": client.HoldWhileWaiting(time.Minute),
+	} {
+		if ran, err := once.Run(ctx, task, option); ran || !errors.Is(err, client.ErrBadRequest) {
+			t.Errorf("%s: %t, %v", name, ran, err)
+		}
+	}
+	if ran, err := once.Run(ctx, task); !ran || err != nil {
+		t.Errorf("after what was refused: %t, %v", ran, err)
+	}
+}
+
 // TestOnceRepeats: a run's result is kept. With UntilSuccess another process repeats a run that
 // failed, and one whose process died in the middle, which it waits for; a run that succeeded is
 // repeated with Again alone. Fencing tokens rise with each run.
