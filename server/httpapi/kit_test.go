@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,20 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 	}
 	a.check(method, path)
 	return a, nil
+}
+
+// repeat sends a request that others of its session send too, until its answer is neither that the
+// session moved away nor that a newer repeat came. It comes again when the answer says: those that
+// come again at once can take the session from each other for ever.
+func (s *site) repeat(method, path, session, body string) (*answer, error) {
+	for {
+		a, err := s.try(s.t.Context(), method, path, session, body)
+		if err != nil || a.status < 500 && a.doc["code"] != "aborted" {
+			return a, err
+		}
+		after, _ := strconv.Atoi(a.header.Get("Retry-After"))
+		time.Sleep(time.Duration(after) * time.Second)
+	}
 }
 
 // awaitWaiters waits until so many wait for a lock.
