@@ -1,5 +1,5 @@
 // Package shard is the state machine of a data shard: sessions, remote sessions, semaphores, and
-// hosted objects (processes and tracks). It is pure and deterministic.
+// hosted objects (processes, tracks and rate limits). It is pure and deterministic.
 //
 // A [Machine] is changed by [Machine.Apply] alone, one log entry at a time. An entry is a batch: a
 // header with the leader's epoch and its stamp of log time, then commands, most of them the bodies
