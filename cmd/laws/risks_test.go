@@ -61,3 +61,32 @@ func TestMapOfTheAudit(t *testing.T) {
 		}
 	}
 }
+
+// TestFailuresHaveAlertsAndTests: each row of the page of failures names a test, and an alert that
+// exists or that there is none.
+func TestFailuresHaveAlertsAndTests(t *testing.T) {
+	alerts := read(t, "server/deploy/monitoring/alerts.yml")
+	rows := tableRows(t, "server/FAILURES.md")
+	if len(rows) < 15 {
+		t.Fatalf("found %d rows", len(rows))
+	}
+	for _, cells := range rows {
+		if len(cells) != 5 || !testNamed.MatchString(cells[4]) {
+			t.Errorf("the row of %s names no test in its fifth column", cells[0])
+			continue
+		}
+		named := 0
+		for _, m := range inBackticks.FindAllStringSubmatch(cells[3], -1) {
+			if !strings.HasPrefix(m[1], "Signalbox") {
+				continue
+			}
+			named++
+			if !strings.Contains(alerts, "- alert: "+m[1]+"\n") {
+				t.Errorf("the row of %s names %s, and no rule has that name", cells[0], m[1])
+			}
+		}
+		if none := strings.HasPrefix(strings.TrimSpace(cells[3]), "none"); none == (named > 0) {
+			t.Errorf("the row of %s has the alert %q; it names rules or says none", cells[0], cells[3])
+		}
+	}
+}
