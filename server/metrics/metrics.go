@@ -8,7 +8,18 @@
 //	m.WritePrometheus(w)
 //
 // A metric is a variable of the table, so nothing can be written that the table lacks. REFERENCE.md
-// is the table as a page.
+// is the table as a page. Four rules hold for what is counted:
+//
+//   - A cluster counts once. Every replica applies the events of a shard's log (ends of sessions,
+//     waits, holds, lost leases, refusals by quotas); the leader's instance counts them.
+//   - Waits and holds are measured in the state machine, in log time. The instance takes over the
+//     difference at each scrape, and when a leadership begins or ends, so its counters never go
+//     back when a replica goes or restarts.
+//   - Names of semaphores, tracks and nodes would make series without a bound, and show what clients
+//     have chosen. Caps bound their number and [Label] their length, and while auth is on they are
+//     left out unless the configuration asks for them.
+//   - A scrape does not walk all semaphores. A shard with more than a few thousand shows those that
+//     somebody waits for and those that are granted most often.
 package metrics
 
 import (
