@@ -221,7 +221,11 @@ func wireFields(t reflect.Type) string {
 			list = append(list, f.Type.Name())
 			continue
 		}
-		list = append(list, f.Name+" "+wireType(f.Type))
+		field := f.Name
+		if typ := wireType(f.Type); typ != "u64" {
+			field += " " + typ
+		}
+		list = append(list, field)
 	}
 	return strings.Join(list, ", ")
 }
