@@ -57,7 +57,7 @@ The first lines and the exit code are those of cluster health.`)
 		`Show every deviation of the cluster from its configuration: the steps that it takes next by
 itself, and the steps that are blocked, with the reason.
 
-With --wait it returns when the present instances have nothing left to do: they have their
+With --until-done it returns when the present instances have nothing left to do: they have their
 replicas, votes, leaderships and buckets. The exit code is then that of cluster health. Scripts
 use it between two steps of a change; it waits at most for --timeout.`)
 	plan.Example = `  signalbox cluster plan

@@ -22,16 +22,12 @@ func reference(root *cobra.Command) string {
 		scope settings.Scope
 	}{{"Verbs that talk to a server (file: a context of the client's configuration file)", settings.Client},
 		{"serve (file: --config)", settings.Serve}} {
-		fmt.Fprintf(&b, "\n### %s\n\n| flag | environment | default | |\n|---|---|---|---|\n", s.title)
+		fmt.Fprintf(&b, "\n### %s\n\n", s.title)
 		for _, x := range settings.All {
 			if x.Scope != s.scope {
 				continue
 			}
-			flag := "--" + x.Flag
-			if x.Short != "" {
-				flag = "-" + x.Short + ", " + flag
-			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag, code(x.Env()), code(x.Default), x.Help)
+			b.WriteString(flagItem(x.Short, x.Flag, x.Env(), x.Default, x.Help))
 		}
 	}
 	b.WriteString("\nThe client's configuration file holds named contexts, one of them current. `signalbox context` makes\nand chooses them:\n\n```yaml\ncurrent: production\ncontexts:\n  production:\n    endpoints: 10.0.0.1:7070,10.0.0.2:7070\n    node: /billing\n  local:\n    endpoints: 127.0.0.1:7070\n```\n\n## Verbs\n")
@@ -53,11 +49,20 @@ keys.
 | 5 | default | |
 `
 
-func code(s string) string {
-	if s == "" {
-		return ""
+// flagItem is a flag as an item of a list, with its variable and its default if it has them.
+func flagItem(short, name, variable, def, help string) string {
+	item := "- `"
+	if short != "" {
+		item += "-" + short + ", "
 	}
-	return "`" + s + "`"
+	item += "--" + name + "`"
+	if variable != "" {
+		item += ", `" + variable + "`"
+	}
+	if def != "" {
+		item += " (default `" + def + "`)"
+	}
+	return item + ": " + help + "\n"
 }
 
 func verbs(b *strings.Builder, cmd *cobra.Command) {
@@ -77,18 +82,18 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 				if f.Name == "help" || settings.InTable(f) && !ownDefault(f) {
 					return
 				}
-				name := "--" + f.Name
-				if f.Shorthand != "" {
-					name = "-" + f.Shorthand + ", " + name
-				}
 				def := f.DefValue
 				if def == "false" || def == "[]" {
 					def = ""
 				}
-				own = append(own, fmt.Sprintf("| `%s` | %s | %s |", name, code(def), f.Usage))
+				help := f.Usage
+				if settings.InTable(f) {
+					help = "As in [the settings](#settings)."
+				}
+				own = append(own, flagItem(f.Shorthand, f.Name, "", def, help))
 			})
 			if len(own) > 0 {
-				fmt.Fprintf(b, "\n| flag | default | |\n|---|---|---|\n%s\n", strings.Join(own, "\n"))
+				fmt.Fprintf(b, "\n%s", strings.Join(own, ""))
 			}
 		}
 		verbs(b, c)
