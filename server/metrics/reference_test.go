@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,9 +19,9 @@ all instances are those of the cluster. Counters start from 0 with the process. 
 ` + "`shard`" + ` also do when the shard comes back to the instance. Prometheus' ` + "`rate` and `increase`" + ` allow
 for both.
 
-The cap is the most series that one page has of a metric. "names" is for labels that clients choose:
-` + strconv.Itoa(DefaultMaxSeries) + ` series, unless the embedding program sets Limits.MaxSeries. A value of a label has at
-most ` + strconv.Itoa(MaxLabel) + ` bytes of a name: a longer name ends with a hash of the whole. Bytes that are not printable
+A name ends with its unit, if it has one, and with ` + "`_total`" + ` if it is a counter. Labels are in braces, with the most
+series that one page has of them. "names" is for labels that clients choose: ` + strconv.Itoa(DefaultMaxSeries) + ` series, unless the
+embedding program sets Limits.MaxSeries. A value of a label has at most ` + strconv.Itoa(MaxLabel) + ` bytes of a name: a longer name ends with a hash of the whole. Bytes that are not printable
 UTF-8 are escaped. While authentication is on, names are left out: nodes have their number, and
 semaphores, rollouts and rate limits no series. ` + "`--metrics-names`" + ` shows the paths of nodes, or all names.
 
@@ -32,16 +31,16 @@ Dashboards and alert rules are in [server/deploy/monitoring](../deploy/monitorin
 	for _, m := range table {
 		if m.Section != last {
 			last = m.Section
-			fmt.Fprintf(&b, "\n## %s\n\n| metric | type | unit | labels | cap | |\n|---|---|---|---|---|---|\n", last)
+			fmt.Fprintf(&b, "\n## %s\n\n| metric | type | |\n|---|---|---|\n", last)
 		}
-		unit, labels, most := cmp.Or(string(m.Unit), "1"), "", strconv.Itoa(m.Cap)
-		if len(m.Labels) > 0 {
-			labels = "`" + strings.Join(m.Labels, "`, `") + "`"
-		}
+		name, most := "`"+m.Name+"`", strconv.Itoa(m.Cap)
 		if m.Cap == ByNames {
 			most = "names"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s | %s |\n", m.Name, m.Type, unit, labels, most, m.Help)
+		if len(m.Labels) > 0 {
+			name = "`" + m.Name + "{" + strings.Join(m.Labels, ",") + "}` (" + most + ")"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, m.Type, m.Help)
 	}
 	return b.String()
 }
