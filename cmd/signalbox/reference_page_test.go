@@ -32,7 +32,7 @@ func reference(root *cobra.Command) string {
 	}
 	b.WriteString("\nThe client's configuration file holds named contexts, one of them current. `signalbox context` makes\nand chooses them:\n\n```yaml\ncurrent: production\ncontexts:\n  production:\n    endpoints: 10.0.0.1:7070,10.0.0.2:7070\n    node: /billing\n  local:\n    endpoints: 127.0.0.1:7070\n```\n\n## Verbs\n")
 	verbs(&b, root)
-	b.WriteString("\n## Exit codes\n\n| code | |\n|---|---|\n| 0 | ok |\n| 1 | error |\n| 2 | the command line is wrong |\n| 3 | not acquired in time |\n| 4 | lost while holding |\n| 5 | no instance could be reached, or none can serve the request now |\n| 6 | a dry run found a difference |\n| 141 | the output is not read any more |\n| other | of the command that was run; 128 + n when signal n ended it |\n")
+	b.WriteString("\n## Exit codes\n\n| code | |\n|---|---|\n| 0 | ok |\n| 1 | error: the server refused, an instance that was reached did not answer in time, a file could not be written |\n| 2 | the command line, a variable or a file of settings is wrong |\n| 3 | not acquired: the wait ended, or was interrupted, or the place in the queue was lost |\n| 4 | lost while holding |\n| 5 | no instance could be reached, or none can serve the request now |\n| 6 | a dry run found a difference |\n| 141 | the output is not read any more |\n| other | of the command that was run: its own, 128 + n when signal n ended it, 126 when it cannot be run, 127 when it is not found |\n")
 	return b.String()
 }
 
