@@ -66,9 +66,9 @@ func TestInstanceDialer(t *testing.T) {
 // TestConsoleHosts: a console of an instance is reached under the names that the instance
 // advertises, and under those of --console-host.
 func TestConsoleHosts(t *testing.T) {
-	cfg, err := consoleOf(map[string]string{
+	cfg, err := webOf(map[string]string{
 		"console": "127.0.0.1:0", "console-host": "a.example,b.example", "advertise": "c.example:7070", "advertise-tls": "d.example:7070",
-	}, nil)
+	}, "console", nil)
 	if want := []string{"a.example", "b.example", "c.example", "d.example"}; err != nil || !slices.Equal(cfg.hosts, want) {
 		t.Errorf("hosts are %q, want %q: %v", cfg.hosts, want, err)
 	}

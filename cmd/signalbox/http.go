@@ -1,21 +1,14 @@
 package main
 
 import (
-	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
-	"net/http"
-	"os"
 	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/admin"
@@ -57,8 +50,9 @@ certificate: tokens can be read on the way otherwise.`)
 		if _, _, err := net.SplitHostPort(*listen); err != nil {
 			return usagef("--listen %q is not host:port", *listen)
 		}
-		if (*cert == "") != (*key == "") {
-			return usagef("--http-tls-cert and --http-tls-key go together: give the certificate and its key, or neither")
+		files := certs.Files{Cert: *cert, Key: *key}
+		if err := checkCertificate("http", files); err != nil {
+			return err
 		}
 		if inv.cfg.GetToken != nil || len(inv.cfg.Token) > 0 {
 			return usagef("a token is set, and signalbox http has none: unset the variable or leave the context's; each caller shows its own")
@@ -67,11 +61,11 @@ certificate: tokens can be read on the way otherwise.`)
 		if err != nil {
 			return err
 		}
-		cfg := httpConfig{addr: *listen, hosts: *hosts, client: inv.cfg, log: log.Logger(),
+		cfg := httpConfig{webConfig: webConfig{addr: *listen, hosts: *hosts, client: inv.cfg, log: log.Logger()},
 			tokenRequired: inv.cfg.TLS != nil && inv.cfg.TLS.GetClientCertificate != nil}
 		var ready func() error
 		if *cert != "" {
-			followed, err := certs.Open(certs.Files{Cert: *cert, Key: *key}, cfg.log)
+			followed, err := certs.Open(files, cfg.log)
 			if err != nil {
 				return usagef("TLS of callers: %v", err)
 			}
@@ -114,34 +108,21 @@ certificate: tokens can be read on the way otherwise.`)
 
 // httpConfig is a gateway of this process for locks by HTTP.
 type httpConfig struct {
-	addr          string
-	anyPort       bool        // take another port of loopback if addr is taken
-	ca            string      // file with the authorities of the instances, for an instance without a plain address
-	hosts         []string    // names under which callers reach it, beside loopback
-	certs         certs.Files // for an instance, which follows them
-	tls           *tls.Config // nil: no TLS
-	client        client.Config
+	webConfig
 	tokenRequired bool
-	log           *slog.Logger
 }
 
 // runningHTTP is a gateway that is served.
 type runningHTTP struct {
-	url    string
-	failed chan error // holds one
-	stop   func()     // waits are answered, and requests refused
-	close  func()
-
+	*webServer
+	stop         func() // waits are answered, and requests refused
 	writeMetrics func(*metrics.Page)
 }
 
 func startHTTP(cfg httpConfig) (*runningHTTP, error) {
-	l, err := net.Listen("tcp", cfg.addr)
-	if err != nil && cfg.anyPort {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
-	}
+	l, err := cfg.listen("callers")
 	if err != nil {
-		return nil, fmt.Errorf("listen for callers on %s: %w; choose another address", cfg.addr, err)
+		return nil, err
 	}
 	api, err := httpapi.New(httpapi.Config{Client: cfg.client, Hosts: cfg.hosts, Log: cfg.log,
 		TokenRequired: cfg.tokenRequired})
@@ -149,100 +130,26 @@ func startHTTP(cfg httpConfig) (*runningHTTP, error) {
 		_ = l.Close()
 		return nil, err
 	}
-	running := &runningHTTP{url: "http://" + l.Addr().String(), failed: make(chan error, 1), stop: api.Stop,
-		writeMetrics: api.WriteMetrics}
-	secure := cfg.tls
-	if secure != nil {
-		secure = withHTTP2(secure)
-		running.url = "https" + running.url[len("http"):]
-	} else if !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+	if cfg.tls == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		cfg.log.Warn("callers' tokens can be read on the way, because there is no TLS", "address", l.Addr().String())
 	}
-	srv := httpapi.Server(api, cfg.log)
-	srv.TLSConfig = secure
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		var err error
-		if secure != nil {
-			err = srv.ServeTLS(httpapi.LimitListener(l), "", "")
-		} else {
-			err = srv.Serve(httpapi.LimitListener(l))
-		}
-		if !errors.Is(err, http.ErrServerClosed) {
-			running.failed <- fmt.Errorf("the gateway for HTTP stopped by itself: %w", err)
-		}
-	}()
-	running.close = func() {
+	web := cfg.serve(httpapi.Server(api, cfg.log), httpapi.LimitListener(l), "the gateway for HTTP", httpStopTime)
+	end := web.close
+	web.close = func() {
 		api.Stop()
-		quit, cancel := context.WithTimeout(context.Background(), httpStopTime)
-		defer cancel()
-		if srv.Shutdown(quit) != nil {
-			_ = srv.Close()
-		}
-		<-served
+		end()
 		api.Close()
 	}
-	return running, nil
-}
-
-// withHTTP2 has a listener offer HTTP/2.
-func withHTTP2(secure *tls.Config) *tls.Config {
-	current := secure.GetConfigForClient
-	secure.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-		now, err := current(h)
-		if err == nil {
-			now = now.Clone()
-			now.NextProtos = []string{"h2", "http/1.1"}
-		}
-		return now, err
-	}
-	return secure
-}
-
-// httpOf is the gateway that serve's settings ask for; its address is empty if they ask for none.
-func httpOf(v map[string]string, log *slog.Logger) (httpConfig, error) {
-	cfg := httpConfig{ca: v["http-ca"], hosts: settings.Split(v["http-host"]), log: log}
-	if v["http"] == server.Off {
-		return cfg, nil
-	}
-	cfg.addr, cfg.certs = v["http"], certs.Files{Cert: v["http-tls-cert"], Key: v["http-tls-key"]}
-	if _, _, err := net.SplitHostPort(cfg.addr); err != nil {
-		return cfg, usagef("--http %q is neither host:port nor off", cfg.addr)
-	}
-	if (cfg.certs.Cert == "") != (cfg.certs.Key == "") {
-		return cfg, usagef("--http-tls-cert and --http-tls-key go together: give the certificate and its key, or neither")
-	}
-	if v["listen"] == server.Off && v["listen-tls-require-client-cert"] == "true" {
-		return cfg, usagef(
-			"--http has no certificate to show to this instance: give --listen too, or run `signalbox http` elsewhere with --tls-cert")
-	}
-	for _, flag := range []string{"advertise", "advertise-tls"} {
-		if h, _, err := net.SplitHostPort(v[flag]); err == nil {
-			cfg.hosts = append(cfg.hosts, h)
-		}
-	}
-	return cfg, nil
-}
-
-// devHTTP is the gateway of signalbox dev: on unless it is turned off. If no address is chosen and
-// the usual one is taken, it gets another.
-func devHTTP(v map[string]string, chosen bool, log *slog.Logger) (httpConfig, error) {
-	cfg, err := httpOf(v, log)
-	cfg.anyPort = !chosen && os.Getenv("SIGNALBOX_HTTP") == ""
-	return cfg, err
+	return &runningHTTP{web, api.Stop, api.WriteMetrics}, nil
 }
 
 // serveHTTP starts the gateway of an instance, as a client of that instance.
-func serveHTTP(cfg httpConfig, s *server.Server, own certs.Files) (_ *runningHTTP, err error) {
-	cfg.client.Endpoints, cfg.tls = []string{s.Addr()}, s.HTTPTLS()
-	if s.Addr() == "" {
-		cfg.client.Endpoints = []string{s.TLSAddr()}
-		if cfg.client.Dial, err = instanceDialer("http-ca", cfg.ca, own.Cert); err != nil {
-			return nil, err
-		}
+func serveHTTP(cfg webConfig, s *server.Server, own certs.Files) (*runningHTTP, error) {
+	cfg.tls = s.HTTPTLS()
+	if err := cfg.connect("http", s, own); err != nil {
+		return nil, err
 	}
-	running, err := startHTTP(cfg)
+	running, err := startHTTP(httpConfig{webConfig: cfg})
 	if err == nil {
 		s.CollectMetrics(running.writeMetrics)
 	}

@@ -18,8 +18,8 @@ func TestPlainHTTPWarns(t *testing.T) {
 		warns bool
 	}{{"127.0.0.1:0", nil, false}, {"0.0.0.0:0", nil, true}, {"0.0.0.0:0", new(tls.Config), false}} {
 		var log bytes.Buffer
-		running, err := startHTTP(httpConfig{addr: c.addr, tls: c.tls, log: slog.New(slog.NewTextHandler(&log, nil)),
-			client: client.Config{Endpoints: []string{"127.0.0.1:1"}}})
+		running, err := startHTTP(httpConfig{webConfig: webConfig{addr: c.addr, tls: c.tls, log: slog.New(slog.NewTextHandler(&log, nil)),
+			client: client.Config{Endpoints: []string{"127.0.0.1:1"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,10 +62,10 @@ over defaults.`)
 			return err
 		}
 		var beside faces
-		if beside.pages, err = consoleOf(v, cfg.Logger); err != nil {
+		if beside.pages, err = webOf(v, "console", cfg.Logger); err != nil {
 			return err
 		}
-		if beside.locks, err = httpOf(v, cfg.Logger); err != nil {
+		if beside.locks, err = webOf(v, "http", cfg.Logger); err != nil {
 			return err
 		}
 		var tour func(addr, admin, console string)
@@ -93,10 +93,10 @@ gets another one. Port 0 of an address is a free port; the tour has it. Of the s
 			return err
 		}
 		var beside faces
-		if beside.pages, err = devConsole(v, cmd.Flags().Changed("console"), cfg.Logger); err != nil {
+		if beside.pages, err = devWeb(v, "console", cmd.Flags().Changed("console"), cfg.Logger); err != nil {
 			return err
 		}
-		if beside.locks, err = devHTTP(v, cmd.Flags().Changed("http"), cfg.Logger); err != nil {
+		if beside.locks, err = devWeb(v, "http", cmd.Flags().Changed("http"), cfg.Logger); err != nil {
 			return err
 		}
 		if cfg.Raft, err = freePort(cmd.Context(), cfg.Raft); err != nil {
@@ -295,8 +295,7 @@ func readSecret(path string) (string, error) {
 
 // faces are the services of a program beside its instance.
 type faces struct {
-	pages consoleConfig
-	locks httpConfig
+	pages, locks webConfig
 }
 
 // serveUntilDone runs an instance, and its faces, until ctx ends or the instance fails. ready, if
