@@ -58,15 +58,18 @@ func (e *Engine) Take(r *Ready) { *r, e.ready = e.ready, *r }
 // enter begins a step.
 func (e *Engine) enter(now time.Duration) { e.now = max(e.now, now) }
 
+// input is a step of one action, and what it leaves to be done.
+func (e *Engine) input(now time.Duration, do func()) {
+	e.enter(now)
+	do()
+	e.resolve()
+}
+
 // Next is when Tick is due; ok is false while nothing is.
 func (e *Engine) Next() (at time.Duration, ok bool) { return e.timers.next() }
 
 // Open has a connection made, if there is none, to whichever instance answers.
-func (e *Engine) Open(now time.Duration) {
-	e.enter(now)
-	e.routes.bootstrap.connect(e)
-	e.resolve()
-}
+func (e *Engine) Open(now time.Duration) { e.input(now, func() { e.routes.bootstrap.connect(e) }) }
 
 // Connected reports that an instance answered the hello at an address.
 func (e *Engine) Connected(now time.Duration, c *Conn, address string, hello *protocol.HelloReply) {
@@ -118,18 +121,10 @@ func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 }
 
 // StartSession starts a session: behind the hello of the first connection, if that is being made.
-func (e *Engine) StartSession(now time.Duration, s *Session, x *Start) {
-	e.enter(now)
-	x.begin(e, s)
-	e.resolve()
-}
+func (e *Engine) StartSession(now time.Duration, s *Session, x *Start) { e.input(now, func() { x.begin(e, s) }) }
 
 // RestoreSession takes over a session that another holder started.
-func (e *Engine) RestoreSession(now time.Duration, s *Session, x *Restore) {
-	e.enter(now)
-	x.begin(e, s)
-	e.resolve()
-}
+func (e *Engine) RestoreSession(now time.Duration, s *Session, x *Restore) { e.input(now, func() { x.begin(e, s) }) }
 
 // CloseSession ends a session, whose leases end with cause.
 func (e *Engine) CloseSession(now time.Duration, s *Session, cause error, x *Close) {
@@ -167,31 +162,19 @@ func (e *Engine) Release(now time.Duration, l *Lease, r *Release) {
 
 // ReleaseName gives back whatever a session has at a semaphore.
 func (e *Engine) ReleaseName(now time.Duration, s *Session, name string, r *Release) {
-	e.enter(now)
-	r.releaseName(e, s, name)
-	e.resolve()
+	e.input(now, func() { r.releaseName(e, s, name) })
 }
 
 // AwaitName begins to wait for a name.
 func (e *Engine) AwaitName(now time.Duration, s *Session, name string, x *NameWait) {
-	e.enter(now)
-	x.begin(e, s, name)
-	e.resolve()
+	e.input(now, func() { x.begin(e, s, name) })
 }
 
 // Call begins a call.
-func (e *Engine) Call(now time.Duration, x *Call) {
-	e.enter(now)
-	x.begin(e)
-	e.resolve()
-}
+func (e *Engine) Call(now time.Duration, x *Call) { e.input(now, func() { x.begin(e) }) }
 
 // Change changes a lease.
-func (e *Engine) Change(now time.Duration, l *Lease, x *Change) {
-	e.enter(now)
-	x.begin(e, l)
-	e.resolve()
-}
+func (e *Engine) Change(now time.Duration, l *Lease, x *Change) { e.input(now, func() { x.begin(e, l) }) }
 
 // eachSession visits the sessions that live, or whose end the server has yet to learn, in order.
 func (e *Engine) eachSession(visit func(*Session)) {
@@ -227,53 +210,25 @@ func (e *Engine) Remaining(now time.Duration, s *Session) time.Duration {
 }
 
 // Watch begins a watch. It goes on until CloseWatch, or until its Next has an error.
-func (e *Engine) Watch(now time.Duration, w *Watch) {
-	e.enter(now)
-	w.start(e)
-	e.resolve()
-}
+func (e *Engine) Watch(now time.Duration, w *Watch) { e.input(now, func() { w.start(e) }) }
 
 // CloseWatch ends a watch, also at the server.
-func (e *Engine) CloseWatch(now time.Duration, w *Watch) {
-	e.enter(now)
-	w.end(e, nil)
-	e.resolve()
-}
+func (e *Engine) CloseWatch(now time.Duration, w *Watch) { e.input(now, func() { w.end(e, nil) }) }
 
 // Stream begins a stream. It goes on until CloseStream, or until its Next has an error.
-func (e *Engine) Stream(now time.Duration, x *Stream) {
-	e.enter(now)
-	x.start(e)
-	e.resolve()
-}
+func (e *Engine) Stream(now time.Duration, x *Stream) { e.input(now, func() { x.start(e) }) }
 
 // CloseStream ends a stream, also at the server.
-func (e *Engine) CloseStream(now time.Duration, x *Stream) {
-	e.enter(now)
-	x.end(e, nil)
-	e.resolve()
-}
+func (e *Engine) CloseStream(now time.Duration, x *Stream) { e.input(now, func() { x.end(e, nil) }) }
 
 // Follow begins to follow a way. It goes on until Unfollow, or until its Next has an error.
-func (e *Engine) Follow(now time.Duration, w *Way) {
-	e.enter(now)
-	w.start(e)
-	e.resolve()
-}
+func (e *Engine) Follow(now time.Duration, w *Way) { e.input(now, func() { w.start(e) }) }
 
 // Unfollow ends it.
-func (e *Engine) Unfollow(now time.Duration, w *Way) {
-	e.enter(now)
-	w.end(e)
-	e.resolve()
-}
+func (e *Engine) Unfollow(now time.Duration, w *Way) { e.input(now, func() { w.end(e) }) }
 
 // AwaitMap begins to wait.
-func (e *Engine) AwaitMap(now time.Duration, x *MapWait) {
-	e.enter(now)
-	x.begin(e)
-	e.resolve()
-}
+func (e *Engine) AwaitMap(now time.Duration, x *MapWait) { e.input(now, func() { x.begin(e) }) }
 
 // Close ends the engine. Its sessions end with err, and are left to their timeouts at the server. All
 // other requests end with it too, and all connections are handed over to be closed. Nothing may be
@@ -284,18 +239,12 @@ func (e *Engine) Close(now time.Duration, err error) {
 }
 
 // AwaitConn begins to wait for a connection.
-func (e *Engine) AwaitConn(now time.Duration, x *ConnWait) {
-	e.enter(now)
-	x.begin(e)
-	e.resolve()
-}
+func (e *Engine) AwaitConn(now time.Duration, x *ConnWait) { e.input(now, func() { x.begin(e) }) }
 
 // GiveUp ends a request that nobody waits for any more, because of err. It is in Ready.Done then,
 // if it was not before.
 func (e *Engine) GiveUp(now time.Duration, r *Request, err error) {
-	e.enter(now)
-	e.step(r, inGivenUp, err)
-	e.resolve()
+	e.input(now, func() { e.step(r, inGivenUp, err) })
 }
 
 // Clocks compares the time of day with the engine's clock. If it ran ahead, the machine was stopped
