@@ -141,7 +141,7 @@ func (s *Server) openAdmin(context.Context) error {
 		Ready: s.Ready})
 	s.startup.pages.Store(&h)
 	s.adminServer = admin.Server(&s.startup, s.log)
-	s.running.Go(func() { _ = s.adminServer.Serve(admin.LimitListener(s.adminListener, admin.MaxConnections)) })
+	s.running.Go(func() { _ = s.adminServer.Serve(admin.LimitListener(s.adminListener)) })
 	return nil
 }
 

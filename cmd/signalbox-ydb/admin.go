@@ -15,6 +15,6 @@ const off = "off"
 // operators. Close ends it.
 func serveAdmin(l net.Listener, cfg admin.Config, log *slog.Logger) io.Closer {
 	s := admin.Server(admin.Handler(cfg), log)
-	go func() { _ = s.Serve(admin.LimitListener(l, admin.MaxConnections)) }()
+	go func() { _ = s.Serve(admin.LimitListener(l)) }()
 	return s
 }

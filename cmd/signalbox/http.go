@@ -89,7 +89,7 @@ certificate: tokens can be read on the way otherwise.`)
 			page := func(w io.Writer) { metrics.WritePage(w, running.writeMetrics) }
 			srv := admin.Server(admin.Handler(admin.Config{Hosts: *operatorsHosts, Metrics: page, Ready: ready}), cfg.log)
 			defer srv.Close()
-			go func() { _ = srv.Serve(admin.LimitListener(l, admin.MaxConnections)) }()
+			go func() { _ = srv.Serve(admin.LimitListener(l)) }()
 			fmt.Fprintf(a.reports, "Metrics are on http://%s/metrics\n", l.Addr())
 		}
 		fmt.Fprintf(a.reports, "Locks are served on %s\n", running.url)

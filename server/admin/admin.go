@@ -59,8 +59,11 @@ type Config struct {
 }
 
 // Handler serves /, /metrics, /healthz, /readyz and /debug/pprof/. Anything but GET and HEAD is
-// 405, a request of another site's page 403, and one for an unknown name 421.
-func Handler(c Config) http.Handler {
+// 405, a request of another site's page 403, and one for an unknown name 421. At most 128 requests
+// are served at a time, and 96 of one client host: others are 503, but for health and readiness.
+func Handler(c Config) http.Handler { return handler(c, maxRequests) }
+
+func handler(c Config, most int) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", indexPage)
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, _ *http.Request) {
@@ -80,29 +83,21 @@ func Handler(c Config) http.Handler {
 	if own, err := os.Hostname(); err == nil {
 		hosts = append(slices.Clone(hosts), own)
 	}
-	return checkRequest(hosts, mux)
+	return checkRequest(hosts, &places{most: most, host: make(map[string]int)}, mux)
 }
 
 // Server serves a handler with limits that hold against slow and hostile clients. The caller
-// listens, calls Serve, and closes it.
+// listens, calls Serve with a LimitListener, and closes it.
 func Server(h http.Handler, log *slog.Logger) *http.Server {
-	s := &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: readTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	trackConnections(s)
-	return s
+	return web.Server(h, web.Timeouts{Header: readTimeout, Read: readTimeout, Write: writeTimeout, Idle: idleTimeout},
+		maxHeader, log)
 }
 
 // checkRequest refuses bad requests before any page sees them. Probes of HTTP/1.0 have no Host, and
 // no browser sends them.
-func checkRequest(hosts []string, next http.Handler) http.Handler {
+func checkRequest(hosts []string, places *places, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer web.KeepConnection(r.Context())()
 		switch {
 		case r.Host != "" && !web.IsAddress(r.Host) && !web.KnownHost(r.Host, hosts):
 			http.Error(w, fmt.Sprintf("this is not reached under the name %q; use its IP address, or start it with --admin-host",
@@ -114,12 +109,17 @@ func checkRequest(hosts []string, next http.Handler) http.Handler {
 			http.Error(w, "use GET or HEAD; nothing can be changed here", http.StatusMethodNotAllowed)
 		case len(r.RequestURI) > maxURL:
 			http.Error(w, "the URL is too long; see / for what there is", http.StatusRequestURITooLong)
-		case isReserved(r) && r.URL.Path != "/healthz" && r.URL.Path != "/readyz":
-			w.Header().Set("Connection", "close")
-			http.Error(w,
-				"too many connections; close some first. Only /healthz and /readyz are answered meanwhile",
-				http.StatusServiceUnavailable)
 		default:
+			if r.URL.Path != "/healthz" && r.URL.Path != "/readyz" {
+				leave := places.take(r)
+				if leave == nil {
+					w.Header().Set("Connection", "close")
+					http.Error(w, "too many requests; end some first. Only /healthz and /readyz are answered meanwhile",
+						http.StatusServiceUnavailable)
+					return
+				}
+				defer leave()
+			}
 			w.Header().Set("X-Content-Type-Options", "nosniff")
 			w.Header().Set("Cache-Control", "no-store")
 			next.ServeHTTP(w, r)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -27,6 +26,11 @@ func LimitListener(l net.Listener, limit int, full string) net.Listener {
 	return &limitListener{Listener: l, limit: limit, full: full}
 }
 
+// PlainLimitListener is LimitListener for a server without TLS.
+func PlainLimitListener(l net.Listener, limit int, full string) net.Listener {
+	return &limitListener{Listener: l, limit: limit, full: full, plain: true}
+}
+
 // Refuse answers a connection that is not served, with a status of HTTP and a sentence. The buffer of
 // a new connection has room for it. The caller closes it.
 func Refuse(conn net.Conn, status int, text string) {
@@ -39,6 +43,7 @@ type limitListener struct {
 	net.Listener
 	limit int
 	full  string // the sentence for one connection too many
+	plain bool   // the server has no TLS
 
 	mu    sync.Mutex
 	open  int
@@ -161,13 +166,13 @@ func (l *limitListener) leave(c *limitedConn) {
 // tlsHandshake is the first byte of a connection in TLS.
 const tlsHandshake = 0x16
 
-// Read implements net.Conn. It refuses what begins with a byte that neither HTTP nor TLS begins with,
-// such as a client of the coordination protocol: the server would wait for the end of a line.
+// Read implements net.Conn. It refuses what begins with a byte that neither HTTP nor TLS begins with, or a
+// plain server has no use for, such as a client of the coordination protocol: the server would wait for the end of a line.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.begun {
 		c.begun = true
-		if b[0] < ' ' && !slices.Contains([]byte{tlsHandshake, '\r', '\n'}, b[0]) {
+		if b[0] < ' ' && b[0] != '\r' && b[0] != '\n' && (b[0] != tlsHandshake || c.listener.plain) {
 			Refuse(c.Conn, http.StatusBadRequest, "this address takes HTTP")
 			return 0, io.EOF
 		}

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,15 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/web"
 )
 
-// listenerKit is a server behind a bounded listener. Requests for /metrics are held up until the
-// test lets them go on.
+// listenerKit is a server with places for a number of requests, and some connections more. Requests
+// for /metrics are held up until the test ends.
 type listenerKit struct {
 	t       *testing.T
 	address string
-	gate    *limitedListener
 	held    chan struct{} // one for each request that is held up
 	release chan struct{}
 }
@@ -29,20 +27,15 @@ func newListenerKit(t *testing.T, most int) *listenerKit {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &listenerKit{t: t, address: inner.Addr().String(), gate: LimitListener(inner, most).(*limitedListener),
-		held: make(chan struct{}, 1000), release: make(chan struct{})}
-	pages := Handler(Config{})
-	srv := Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/slow" && !isReserved(r) {
-			k.held <- struct{}{}
-			<-k.release
-		}
-		pages.ServeHTTP(w, r)
-	}), slog.New(slog.DiscardHandler))
+	k := &listenerKit{t: t, address: inner.Addr().String(), held: make(chan struct{}, 1000), release: make(chan struct{})}
+	srv := Server(handler(Config{Metrics: func(io.Writer) {
+		k.held <- struct{}{}
+		<-k.release
+	}}, most), slog.New(slog.DiscardHandler))
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = srv.Serve(k.gate)
+		_ = srv.Serve(web.PlainLimitListener(inner, most+reserved, "full"))
 	}()
 	t.Cleanup(func() {
 		close(k.release)
@@ -84,32 +77,19 @@ func (k *listenerKit) answer(c net.Conn) (code int, text string) {
 	return r.StatusCode, string(b)
 }
 
-// probe asks on a connection of its own, as probes do. When it returns, the listener has let go of
-// that connection: one that the server has yet to close would take the place of the next.
+// probe asks on a connection of its own, as probes do.
 func (k *listenerKit) probe(from, path string) (code int, text string) {
 	k.t.Helper()
 	c := k.dial(from)
+	defer c.Close()
 	k.send(c, path)
-	code, text = k.answer(c)
-	_ = c.Close()
-	address := c.LocalAddr().String()
-	await.True(k.t, "the end of the connection from "+address, func() bool {
-		k.gate.mu.Lock()
-		defer k.gate.mu.Unlock()
-		for o := range k.gate.open {
-			if o.RemoteAddr().String() == address {
-				return false
-			}
-		}
-		return true
-	})
-	return code, text
+	return k.answer(c)
 }
 
 // holdUp has a request from an address held up.
 func (k *listenerKit) holdUp(from string) {
 	k.t.Helper()
-	k.send(k.dial(from), "/slow")
+	k.send(k.dial(from), "/metrics")
 	select {
 	case <-k.held:
 	case <-time.After(time.Minute):
@@ -117,23 +97,13 @@ func (k *listenerKit) holdUp(from string) {
 	}
 }
 
-// awaitOpen waits until the gate has as many connections as it was to get.
-func (k *listenerKit) awaitOpen(places int) {
-	k.t.Helper()
-	await.True(k.t, fmt.Sprint(places, " connections"), func() bool {
-		k.gate.mu.Lock()
-		defer k.gate.mu.Unlock()
-		return len(k.gate.open) == places
-	})
-}
-
 // TestIdleConnections: connections that ask nothing, that never finish a header, and that asked
 // once and stay, keep nobody out: each probe is answered, and so is every other page.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	for _, opening := range []string{"", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
-		k := newListenerKit(t, MaxConnections)
-		for range MaxConnections + 12 {
+		k := newListenerKit(t, maxRequests)
+		for range maxRequests + reserved + 12 {
 			_, _ = io.WriteString(k.dial("127.0.0.1"), opening)
 		}
 		for n := range 27 {
@@ -142,36 +112,6 @@ func TestIdleConnections(t *testing.T) {
 					t.Fatalf("%q: probe %d of %s beside idle connections: %d %s", opening, n, page, code, text)
 				}
 			}
-		}
-	}
-}
-
-// TestNewConnectionEvictsIdle: it is the place of the address that has the most connections, and
-// there of the one that waits longest.
-func TestNewConnectionEvictsIdle(t *testing.T) {
-	t.Parallel()
-	k := newListenerKit(t, 8)
-	few := k.dial("127.0.0.2")
-	k.awaitOpen(1)
-	var many []net.Conn
-	for n := range 6 {
-		many = append(many, k.dial("127.0.0.1"))
-		k.awaitOpen(n + 2)
-	}
-	k.send(many[0], "/") // it has asked since, so that the second one waits longest
-	if code, text := k.answer(many[0]); code != http.StatusOK {
-		t.Fatalf("%d %s", code, text)
-	}
-	third := k.dial("127.0.0.3")
-	k.awaitOpen(8)
-	k.dial("127.0.0.3")
-	if code, text := k.answer(many[1]); code != 0 {
-		t.Errorf("the one that waits longest was answered %d %s", code, text)
-	}
-	for _, c := range []net.Conn{few, third, many[0], many[2]} {
-		k.send(c, "/")
-		if code, text := k.answer(c); code != http.StatusOK {
-			t.Errorf("another one lost its place: %d %s", code, text)
 		}
 	}
 }
@@ -186,7 +126,7 @@ func TestReserve(t *testing.T) {
 	}
 	answered := func(from string) {
 		t.Helper()
-		for range 2 * reservedConnections {
+		for range 2 * reserved {
 			for _, page := range []string{"/healthz", "/readyz"} {
 				if code, text := k.probe(from, page); code != http.StatusOK {
 					t.Fatalf("%s from %s: %d %s", page, from, code, text)
@@ -206,7 +146,7 @@ func TestReserve(t *testing.T) {
 		k.holdUp(from)
 	}
 	answered("127.0.0.4")
-	for range 2 * reservedConnections { // idle ones do not fill the reserve
+	for range 2 * reserved { // idle ones do not fill the reserve
 		k.dial("127.0.0.5")
 	}
 	answered("127.0.0.4")
@@ -222,7 +162,7 @@ func TestNotHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said, _ := io.ReadAll(c); !strings.HasPrefix(string(said), "HTTP/1.1 400 Bad Request\r\n") ||
-			!strings.HasSuffix(string(said), "\r\n\r\nthis is the address for operators; it takes HTTP") {
+			!strings.HasSuffix(string(said), "\r\n\r\nthis address takes HTTP") {
 			t.Errorf("%q is answered %q", first, said)
 		}
 	}
