@@ -40,9 +40,7 @@ func limitRequestKinds() map[protocol.Kind]requestKind {
 				return x.leases(func(l *leader.RateLimits) error { return l.Describe(x.m, x.logTime, q, out) })
 			}),
 		protocol.KindLimitList: readRow(
-			func(q *protocol.LimitList) readScope {
-				return readScope{node: q.Node, want: protocol.Strict, shard: q.Shard}
-			},
+			func(q *protocol.LimitList) readScope { return scopeOf(q.Node, protocol.Strict, 0, q.Shard) },
 			func(x reading, q *protocol.LimitList, out *protocol.LimitListReply) error {
 				return x.m.RateLimits().List(q, out)
 			}),

@@ -15,29 +15,26 @@ import (
 // processRequestKinds are the requests of members and operators. Those that change a process go to
 // the log, messages between members to the shard's goroutine for them.
 func processRequestKinds() map[protocol.Kind]requestKind {
+	var (
+		reports  = requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}
+		answers  = requestKind{right: auth.RightUse, charge: chargeAlways, handle: memberMessages}
+		operates = requestKind{right: auth.RightAdmin, handle: operateProcess}
+	)
 	return map[protocol.Kind]requestKind{
 		protocol.KindProcessJoin: onSession(func(m *protocol.ProcessJoin) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: processJoin}),
 		protocol.KindProcessLeave: onSession(func(m *protocol.ProcessLeave) *uint64 { return &m.Session },
 			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
-		protocol.KindProcessConfirm: onSession(func(m *protocol.ProcessConfirm) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
-		protocol.KindProcessFail: onSession(func(m *protocol.ProcessFail) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
-		protocol.KindProcessComplete: onSession(func(m *protocol.ProcessComplete) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
-		protocol.KindProcessSync: onSession(func(m *protocol.ProcessSync) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAlways, handle: memberMessages}),
+		protocol.KindProcessConfirm:  onSession(func(m *protocol.ProcessConfirm) *uint64 { return &m.Session }, reports),
+		protocol.KindProcessFail:     onSession(func(m *protocol.ProcessFail) *uint64 { return &m.Session }, reports),
+		protocol.KindProcessComplete: onSession(func(m *protocol.ProcessComplete) *uint64 { return &m.Session }, reports),
+		protocol.KindProcessSync:     onSession(func(m *protocol.ProcessSync) *uint64 { return &m.Session }, answers),
 		protocol.KindProcessRequest: onSession(func(m *protocol.ProcessRequest) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: memberMessages}),
-		protocol.KindProcessReply: onSession(func(m *protocol.ProcessReply) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAlways, handle: memberMessages}),
-		protocol.KindProcessForceRound: onNode(func(m *protocol.ProcessForceRound) *uint64 { return &m.Node },
-			requestKind{right: auth.RightAdmin, handle: operateProcess}),
-		protocol.KindProcessEvict: onNode(func(m *protocol.ProcessEvict) *uint64 { return &m.Node },
-			requestKind{right: auth.RightAdmin, handle: operateProcess}),
-		protocol.KindProcessAlter: onNode(func(m *protocol.ProcessAlter) *uint64 { return &m.Node },
-			requestKind{right: auth.RightAdmin, handle: operateProcess}),
+		protocol.KindProcessReply:      onSession(func(m *protocol.ProcessReply) *uint64 { return &m.Session }, answers),
+		protocol.KindProcessForceRound: onNode(func(m *protocol.ProcessForceRound) *uint64 { return &m.Node }, operates),
+		protocol.KindProcessEvict:      onNode(func(m *protocol.ProcessEvict) *uint64 { return &m.Node }, operates),
+		protocol.KindProcessAlter:      onNode(func(m *protocol.ProcessAlter) *uint64 { return &m.Node }, operates),
 		protocol.KindProcessWatch: onNode(func(m *protocol.ProcessWatch) *uint64 { return &m.Node },
 			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchProcess}),
 	}

@@ -32,6 +32,11 @@ type readScope struct {
 	bySession bool // the session's tier counts, not the node's
 }
 
+// scopeOf is the scope of a read of a node. index and shard may be 0.
+func scopeOf(node uint64, want protocol.Consistency, index, shard uint64) readScope {
+	return readScope{node: node, want: want, index: index, shard: shard}
+}
+
 // readKind is how a describe or list is answered. Its row in the table of request kinds names it.
 type readKind struct {
 	buffer func() readBuffer       // makes memory, for the connection and behind a barrier
@@ -103,9 +108,7 @@ func readOfSession(c *Client, p *cycle, h protocol.Header, t target) {
 func readKinds() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindDescribe: readRow(
-			func(q *protocol.Describe) readScope {
-				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
-			},
+			func(q *protocol.Describe) readScope { return scopeOf(q.Node, q.Consistency, q.MinIndex, 0) },
 			func(x reading, q *protocol.Describe, out *protocol.DescribeReply) error {
 				err := x.m.Semaphores().Describe(q, out)
 				if err == nil && x.it.arm {
@@ -114,16 +117,12 @@ func readKinds() map[protocol.Kind]requestKind {
 				return err
 			}),
 		protocol.KindSemaphoreHistory: readRow(
-			func(q *protocol.SemaphoreHistory) readScope {
-				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
-			},
+			func(q *protocol.SemaphoreHistory) readScope { return scopeOf(q.Node, q.Consistency, q.MinIndex, 0) },
 			func(x reading, q *protocol.SemaphoreHistory, out *protocol.SemaphoreHistoryReply) error {
 				return x.m.Semaphores().History(q, out)
 			}),
 		protocol.KindList: readRow(
-			func(q *protocol.List) readScope {
-				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex, shard: q.Shard}
-			},
+			func(q *protocol.List) readScope { return scopeOf(q.Node, q.Consistency, q.MinIndex, q.Shard) },
 			func(x reading, q *protocol.List, out *protocol.ListReply) error { return x.m.Semaphores().List(q, out) }),
 		protocol.KindSessionDescribe: readRow(
 			func(q *protocol.SessionDescribe) readScope {
@@ -139,9 +138,7 @@ func readKinds() map[protocol.Kind]requestKind {
 				return err
 			}),
 		protocol.KindSessionList: readRow(
-			func(q *protocol.SessionList) readScope {
-				return readScope{node: q.Node, want: protocol.Strict, shard: q.Shard}
-			},
+			func(q *protocol.SessionList) readScope { return scopeOf(q.Node, protocol.Strict, 0, q.Shard) },
 			func(x reading, q *protocol.SessionList, out *protocol.SessionListReply) error {
 				err := x.m.Sessions().List(q, out)
 				if err == nil {
@@ -153,44 +150,32 @@ func readKinds() map[protocol.Kind]requestKind {
 				return err
 			}),
 		protocol.KindSessionObjects: readRow(
-			func(q *protocol.SessionObjects) readScope {
-				return readScope{node: q.Node, want: protocol.Strict, shard: q.Shard}
-			},
+			func(q *protocol.SessionObjects) readScope { return scopeOf(q.Node, protocol.Strict, 0, q.Shard) },
 			func(x reading, q *protocol.SessionObjects, out *protocol.SessionObjectsReply) error {
 				return x.m.Sessions().Objects(q, out)
 			}),
 		protocol.KindProcessDescribe: readRow(
-			func(q *protocol.ProcessDescribe) readScope {
-				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
-			},
+			func(q *protocol.ProcessDescribe) readScope { return scopeOf(q.Node, q.Consistency, q.MinIndex, 0) },
 			func(x reading, q *protocol.ProcessDescribe, out *protocol.ProcessStatus) error {
 				return x.m.Processes().Describe(q, out)
 			}),
 		protocol.KindProcessList: readRow(
-			func(q *protocol.ProcessList) readScope {
-				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex, shard: q.Shard}
-			},
+			func(q *protocol.ProcessList) readScope { return scopeOf(q.Node, q.Consistency, q.MinIndex, q.Shard) },
 			func(x reading, q *protocol.ProcessList, out *protocol.ProcessListReply) error {
 				return x.m.Processes().List(q, out)
 			}),
 		protocol.KindTrackDescribe: readRow(
-			func(q *protocol.TrackDescribe) readScope {
-				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
-			},
+			func(q *protocol.TrackDescribe) readScope { return scopeOf(q.Node, q.Consistency, q.MinIndex, 0) },
 			func(x reading, q *protocol.TrackDescribe, out *protocol.TrackStatus) error {
 				return x.m.Tracks().Describe(q, x.host.Replica().LogTime(), out)
 			}),
 		protocol.KindTrackHistory: readRow(
-			func(q *protocol.TrackHistory) readScope {
-				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
-			},
+			func(q *protocol.TrackHistory) readScope { return scopeOf(q.Node, q.Consistency, q.MinIndex, 0) },
 			func(x reading, q *protocol.TrackHistory, out *protocol.TrackHistoryReply) error {
 				return x.m.Tracks().History(q, x.host.Replica().LogTime(), out)
 			}),
 		protocol.KindTrackList: readRow(
-			func(q *protocol.TrackList) readScope {
-				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex, shard: q.Shard}
-			},
+			func(q *protocol.TrackList) readScope { return scopeOf(q.Node, q.Consistency, q.MinIndex, q.Shard) },
 			func(x reading, q *protocol.TrackList, out *protocol.TrackListReply) error {
 				return x.m.Tracks().List(q, x.host.Replica().LogTime(), out)
 			}),

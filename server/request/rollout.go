@@ -13,35 +13,32 @@ import (
 // trackRequestKinds are the requests that change tracks, and their streams. A report needs
 // the right use, as an acquire does; what decides for others needs admin.
 func trackRequestKinds() map[protocol.Kind]requestKind {
+	var (
+		decides = requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: submitTrack}
+		makes   = requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: submitTrack}
+		reports = requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTarget}
+		adds    = requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}
+		offers  = requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTrack}
+	)
 	return map[protocol.Kind]requestKind{
-		protocol.KindTrackCreate: onSession(func(m *protocol.TrackCreate) *uint64 { return &m.Session },
-			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: submitTrack}),
-		protocol.KindTrackAlter: onSession(func(m *protocol.TrackAlter) *uint64 { return &m.Session },
-			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: submitTrack}),
-		protocol.KindTrackDelete: onSession(func(m *protocol.TrackDelete) *uint64 { return &m.Session },
-			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: submitTrack}),
-		protocol.KindTrackRegister: onSession(func(m *protocol.TrackRegister) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}),
+		protocol.KindTrackCreate:   onSession(func(m *protocol.TrackCreate) *uint64 { return &m.Session }, makes),
+		protocol.KindTrackAlter:    onSession(func(m *protocol.TrackAlter) *uint64 { return &m.Session }, makes),
+		protocol.KindTrackDelete:   onSession(func(m *protocol.TrackDelete) *uint64 { return &m.Session }, decides),
+		protocol.KindTrackRegister: onSession(func(m *protocol.TrackRegister) *uint64 { return &m.Session }, adds),
 		protocol.KindTrackUnregister: onSession(func(m *protocol.TrackUnregister) *uint64 { return &m.Session },
 			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
 		protocol.KindTrackPoll: onSession(func(m *protocol.TrackPoll) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, read: pollKind(), handle: readOfSession}),
-		protocol.KindTrackReport: onSession(func(m *protocol.TrackReport) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTarget}),
-		protocol.KindTrackSetRole: onSession(func(m *protocol.TrackSetRole) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTarget}),
+		protocol.KindTrackReport:  onSession(func(m *protocol.TrackReport) *uint64 { return &m.Session }, reports),
+		protocol.KindTrackSetRole: onSession(func(m *protocol.TrackSetRole) *uint64 { return &m.Session }, reports),
 		protocol.KindTrackPublish: onSession(func(m *protocol.TrackPublish) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTrack,
 				data: func(m request) (string, []byte) { return "payload", m.(*protocol.TrackPublish).Payload }}),
 		// One for each version there is: what it does is noted, not that it was asked.
-		protocol.KindTrackAdvance: onSession(func(m *protocol.TrackAdvance) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}),
-		protocol.KindTrackWithdraw: onSession(func(m *protocol.TrackWithdraw) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTrack}),
-		protocol.KindTrackAdmin: onSession(func(m *protocol.TrackAdmin) *uint64 { return &m.Session },
-			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: submitTrack}),
-		protocol.KindTrackGateReport: onSession(func(m *protocol.TrackGateReport) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTrack}),
+		protocol.KindTrackAdvance:    onSession(func(m *protocol.TrackAdvance) *uint64 { return &m.Session }, adds),
+		protocol.KindTrackWithdraw:   onSession(func(m *protocol.TrackWithdraw) *uint64 { return &m.Session }, offers),
+		protocol.KindTrackAdmin:      onSession(func(m *protocol.TrackAdmin) *uint64 { return &m.Session }, decides),
+		protocol.KindTrackGateReport: onSession(func(m *protocol.TrackGateReport) *uint64 { return &m.Session }, offers),
 		protocol.KindTrackWatch: onNode(func(m *protocol.TrackWatch) *uint64 { return &m.Node },
 			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchTrack}),
 	}
