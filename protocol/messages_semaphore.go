@@ -245,6 +245,9 @@ func (m *ForceReleaseReply) AppendBody(b []byte) []byte {
 }
 func (m *ForceReleaseReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
+// DeletedByForce is the message of a LeaseLost whose semaphore was deleted.
+const DeletedByForce = "semaphore was deleted by force; create it again before the next acquire"
+
 // LeaseLost tells an owner that its lease ended while the session lives: it was taken away, or it
 // reached its bound.
 type LeaseLost struct {

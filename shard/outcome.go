@@ -26,7 +26,7 @@ const (
 	textExpired      = "session was not heard of for its timeout"
 	textStopped      = "session was stopped by its client"
 	textNodeEnd      = "its coordination node was deleted"
-	textForced       = "semaphore was deleted by force; create it again before the next acquire"
+	textForced       = protocol.DeletedByForce
 	textReplaced     = "a newer acquire of the same session took this one's place"
 	textReleased     = "a release of the same session ended the wait"
 	textWaitersLimit = "semaphore has as many waiters as the limit of 1048576 waiters per semaphore allows; retry later"
