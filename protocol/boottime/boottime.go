@@ -36,6 +36,10 @@ func Now() time.Duration {
 	return boot.at(mono, time.Duration(t.UnixNano())-mono, askSystem)
 }
 
+// Suspended is for how long the machine was suspended, as far as the last reading shows it. It counts
+// from an arbitrary start, and reads no clock.
+func Suspended() time.Duration { return time.Duration(boot.suspended.Load()) }
+
 // maxBubble is where the clock of a bubble of testing/synctest is not looked for any more, after
 // 1970. It begins with the year 2000.
 const maxBubble = 40 * 365 * 24 * time.Hour
