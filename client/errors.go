@@ -10,6 +10,15 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
+// Loss is the end of a session or a lease that its holder did not ask for: what happened, for how
+// long, and what to change. errors.As finds it in Lease.Lost and Session.Err, in the causes of their
+// contexts, in the errors of Run and Supervise, and in what an Observer gets:
+//
+//	if loss, ok := errors.AsType[*client.Loss](lease.Lost()); ok {
+//		log.Print(loss.Cause, loss.Advice)
+//	}
+type Loss = core.Loss
+
 // Outcomes of leases and sessions. errors.Is finds them in the errors that methods of this package
 // return, and in the causes of their contexts.
 var (
@@ -45,9 +54,8 @@ var (
 	ErrSessionExpired = core.ErrSessionExpired
 
 	// ErrNotRenewed: the session expired because no answer from its home shard renewed it in time.
-	// No instance could be reached, or this process was not scheduled, or the credentials were
-	// refused, and errors.Is(err, ErrUnauthenticated) is true. errors.Is(err, ErrSessionExpired) is
-	// true too.
+	// The error is a *Loss, which says why. If the credentials were refused, errors.Is(err,
+	// ErrUnauthenticated) is true. errors.Is(err, ErrSessionExpired) is true too.
 	ErrNotRenewed = core.ErrNotRenewed
 
 	// ErrTakenOver: another process restored the session. errors.Is(err, ErrSessionExpired) is true

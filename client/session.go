@@ -143,8 +143,8 @@ func (s *Session) Remaining() time.Duration { return s.d.Remaining() }
 func (s *Session) Context() context.Context { return s.d.Context() }
 
 // Err is nil while the session lives. After that it is ErrSessionExpired, ErrNotRenewed,
-// ErrTakenOver, ErrSessionClosed or ErrClientClosed, by errors.Is. One that is ErrNotRenewed says
-// why the session could not be attached again.
+// ErrTakenOver, ErrSessionClosed or ErrClientClosed, by errors.Is. One that the holder did not ask
+// for is a *Loss.
 func (s *Session) Err() error {
 	if s.d == nil {
 		return nil // the zero Session has not begun

@@ -2,6 +2,7 @@ package core
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"time"
 
@@ -127,16 +128,19 @@ func (c *Conn) noteDetached(session, epoch uint64) {
 func (s *Session) takenOver(e *Engine, c *Conn, epoch uint64) {
 	switch a := s.attachment; {
 	case epoch > s.epoch:
-		s.end(e, sessionstate.TakenOver, ErrTakenOver)
+		s.takenAway(e)
 	case a != nil && a.conn == c && a.epoch <= epoch:
 		s.connLost(e)
 	}
 }
 
+var errMoved = errors.New("the session's shard moves, or has another leader")
+
 // detachedByServer: the session's home moves, or has another leader.
 func (s *Session) detachedByServer(e *Engine, c *Conn, epoch uint64) {
 	if a := s.attachment; a != nil && a.conn == c && a.epoch <= epoch {
 		s.catchUp(e)
+		noteFailure(e, s, c.instance, c.heard, errMoved)
 		s.detach(e)
 		s.unhurried = true
 		s.machine.ConnLost(e.now)
@@ -245,16 +249,16 @@ func (a *attach) decided(e *Engine, err error) {
 		a.unanswered = true // its epoch is void
 		e.send(&a.Request)
 	case err == nil:
-		a.state, s.attach = Over, nil
+		a.state, s.attach, s.trouble = Over, nil, nil
 		s.machine.Attached(e.now, a.sent, millis(a.reply.Timeout), millis(a.reply.Grace))
 		s.unconfirmed = true
 		s.changed(e)
 	case sessionGone(err):
-		s.endedByServer(e, err)
+		s.endedByServer(e, unexplained, err)
 	case protocol.StatusOf(err) == protocol.StatusBadSession:
-		s.end(e, sessionstate.TakenOver, ErrTakenOver)
+		s.takenAway(e)
 	default: // such as a missing right: it may be given back before the deadline
-		a.last = err
+		a.failed(e, c.instance, c.heard, err)
 		e.pause(&a.Request)
 	}
 }

@@ -211,11 +211,12 @@ func (b *bound) check(e *Engine) (over bool) {
 	if !b.isSet() || e.clock() < b.ends {
 		return false
 	}
-	l, err, at := b.l, ErrMaxHold, protocol.HoldMaxHold
+	l, at := b.l, protocol.HoldMaxHold
 	if b.until == b.yield {
-		err, at = ErrPreempted, protocol.HoldPreempted
+		at = protocol.HoldPreempted
 	}
 	n, s := l.name, l.Session
+	err := s.lossOf(e, at, "")
 	b.endSoon(e) // at the latest
 	l.end(e, err)
 	e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnded, Session: s, Lease: l, Err: err})

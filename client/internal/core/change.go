@@ -90,7 +90,7 @@ func (x *Change) decided(e *Engine, err error) {
 		if unknown = x.unanswered && !endsEntry(err); unknown {
 			pause := s.machine.Timeout() / 20 // in which the work under the lease stops
 			if l.over == nil && n.lease == l {
-				n.lose(e, lossOf(0, err.Error()))
+				n.lose(e, lostBy(e, s, unexplained, fmt.Errorf("%w: %v", ErrLeaseLost, err)))
 			} else {
 				pause = 0
 			}
@@ -106,12 +106,12 @@ func (x *Change) decided(e *Engine, err error) {
 	default:
 		// The server had nothing of ours to change: the lease was taken away, and nobody could say so.
 		if n.lease == l {
-			n.lose(e, lossOf(0, "the server does not know it any more"))
+			n.lose(e, lostBy(e, s, unexplained, errNotKnown))
 		}
 		if x.reply.State == protocol.Acquired { // what it granted instead is nobody's
 			n.releaseNext(e, s, x.arg, x.reply.OrderID, 0)
 		}
-		err = fmt.Errorf("%w: the server does not know it any more", ErrLeaseLost)
+		err = errNotKnown
 	}
 	x.end(e)
 	e.complete(&x.Request, Result{Err: err, Answered: err != nil, Unknown: unknown})

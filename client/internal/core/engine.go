@@ -33,6 +33,8 @@ type Engine struct {
 
 	cluster   string        // id, of the first instance that answered
 	wallAhead time.Duration // of the time of day, against the engine's clock
+	asleep    time.Duration // for how long the machine had slept when the clocks were compared last
+	stalls    *stalls       // nil: there was none
 	jumped    time.Duration // how far it has jumped ahead, all jumps together
 	look      clockLook
 	timeouts  shortest              // of the sessions
@@ -52,11 +54,34 @@ func New(endpoints []string, seed uint64) *Engine {
 	return &Engine{rng: seed, sessions: make(map[uint64]*Session), routes: newRoutes(endpoints, seed)}
 }
 
+// Late reports whether the step at a time is so late, while something was due, that the clocks are
+// to be compared first.
+func (e *Engine) Late(now time.Duration) bool {
+	due, ok := e.timers.next()
+	return ok && now-max(due, e.now) >= minStall
+}
+
+// lateStep notes how late a step is, if that may matter. slept is for how long the machine slept of
+// that.
+func (e *Engine) lateStep(now, slept time.Duration) {
+	due, _ := e.timers.next()
+	from := max(due, e.now)
+	if !e.Late(now) || len(e.sessions) == 0 || now-from < e.timeouts.Or(time.Hour)/20 {
+		return
+	}
+	noteStall(e, stall{from: from, to: now, slept: slept})
+}
+
 // Take exchanges what is to be done for an empty Ready.
 func (e *Engine) Take(r *Ready) { *r, e.ready = e.ready, *r }
 
 // enter begins a step.
-func (e *Engine) enter(now time.Duration) { e.now = max(e.now, now) }
+func (e *Engine) enter(now time.Duration) {
+	if now-e.now >= minStall {
+		e.lateStep(now, 0)
+	}
+	e.now = max(e.now, now)
+}
 
 // input is a step of one action, and what it leaves to be done.
 func (e *Engine) input(now time.Duration, do func()) {
@@ -249,17 +274,24 @@ func (e *Engine) GiveUp(now time.Duration, r *Request, err error) {
 
 // Clocks compares the time of day with the engine's clock. If it ran ahead, the machine was stopped
 // in a way that the engine's clock cannot see. Sessions for which that may matter are held again
-// once a ping that is sent after this is answered. See R2.
-func (e *Engine) Clocks(now, wall time.Duration) {
-	e.enter(now)
+// once a ping that is sent after this is answered. See R2. asleep is for how long the machine has
+// slept, as far as the engine's clock shows it.
+func (e *Engine) Clocks(now, wall, asleep time.Duration) {
+	first := e.wallAhead == 0
+	if first {
+		e.asleep = asleep
+	}
+	e.lateStep(now, asleep-e.asleep)
+	e.asleep = asleep
+	e.now = max(e.now, now)
 	ahead := wall - e.now
 	by := ahead - e.wallAhead
-	first := e.wallAhead == 0
 	e.wallAhead = ahead
 	if first || by <= sessionstate.MinTimeout/2 {
 		return
 	}
 	e.jumped += by
+	noteStall(e, stall{from: e.now, to: e.now, ahead: by})
 	e.eachSession(func(s *Session) {
 		s.due(e)
 		s.jumpAhead(e)

@@ -18,6 +18,12 @@ var (
 	ErrPreempted = fmt.Errorf("%w: a waiter preempted it, and the time to yield is over", ErrLeaseLost)
 )
 
+// Why a lease is lost that nobody has said anything of.
+var (
+	errNotKnown     = fmt.Errorf("%w: the server does not know it any more", ErrLeaseLost)
+	errTakenUnheard = fmt.Errorf("%w: it was taken away while the connection was lost", ErrLeaseLost)
+)
+
 // Why a session is over.
 var (
 	ErrSessionExpired error = &sessionError{"session is expired for good; start a new one"}
@@ -39,17 +45,6 @@ type sessionError struct{ text string }
 
 func (e *sessionError) Error() string        { return e.text }
 func (e *sessionError) Is(target error) bool { return target == protocol.StatusSessionExpired }
-
-// notRenewed is the end of a session whose last attach failed: ErrNotRenewed, and by errors.Is also
-// what the user can mend.
-type notRenewed struct{ why error }
-
-func (n *notRenewed) Error() string { return fmt.Sprintf("%v (%v)", ErrNotRenewed, n.why) }
-func (n *notRenewed) Unwrap() error { return ErrNotRenewed }
-
-func (n *notRenewed) Is(target error) bool {
-	return (target == protocol.StatusUnauthenticated || target == ErrHandshake) && errors.Is(n.why, target)
-}
 
 // permanentError is a connection that another try would not make either. See R17 and R18.
 type permanentError struct{ err error }

@@ -52,7 +52,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 			return err
 		}
 		if s := e.sessions[m.Session]; s != nil {
-			s.endedByServer(e, endReason(m.Reason, m.Message))
+			s.endedByServer(e, endCauses[m.Reason], endReason(m.Reason, m.Message))
 		} else if m.Reason != protocol.EndStopped {
 			// It may be a new one, whose start is not answered yet. One that was stopped is not:
 			// instances that saw its ticket say so late.

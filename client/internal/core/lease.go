@@ -229,23 +229,25 @@ func (s *Session) leaseLost(e *Engine, m *protocol.LeaseLost) {
 	switch {
 	case n == nil:
 	case n.lease != nil && n.lease.Token == m.OrderID:
-		n.lose(e, lossOf(m.Cause, m.Message))
+		n.lose(e, s.lossOf(e, m.Cause, m.Message))
 	case n.locked:
 		n.lost = max(n.lost, m.OrderID) // of a grant that was not processed yet
 	}
 }
 
 // lossOf is why a lease is lost, by the server's words.
-func lossOf(cause protocol.HoldEnd, message string) error {
+func (s *Session) lossOf(e *Engine, cause protocol.HoldEnd, message string) error {
 	switch {
 	case cause == protocol.HoldMaxHold:
-		return ErrMaxHold
+		return lostBy(e, s, maxHold, ErrMaxHold)
 	case cause == protocol.HoldPreempted:
-		return ErrPreempted
-	case message == "":
-		return ErrLeaseLost
+		return lostBy(e, s, preempted, ErrPreempted)
+	case message == protocol.DeletedByForce:
+		return lostBy(e, s, deleted, fmt.Errorf("%w: %s", ErrLeaseLost, message))
+	case message == "": // it does not say who took it
+		return lostBy(e, s, unexplained, ErrLeaseLost)
 	}
-	return fmt.Errorf("%w: %s", ErrLeaseLost, message)
+	return lostBy(e, s, releasedByOperator, fmt.Errorf("%w: %s", ErrLeaseLost, message))
 }
 
 // lose ends a lease that the server does not have any more.

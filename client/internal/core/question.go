@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -92,12 +93,16 @@ func (q *question) decided(e *Engine, err error) {
 		e.pause(&q.Request)
 		return
 	case endsEntry(err):
-		n.lose(e, lossOf(0, err.Error()))
+		cause := unexplained
+		if protocol.StatusOf(err) == protocol.StatusNotFound {
+			cause = deleted
+		}
+		n.lose(e, lostBy(e, s, cause, fmt.Errorf("%w: %v", ErrLeaseLost, err)))
 	case err != nil:
-		n.lose(e, lossOf(0, err.Error()))
+		n.lose(e, lostBy(e, s, unexplained, fmt.Errorf("%w: %v", ErrLeaseLost, err)))
 		n.releaseNext(e, s, l.bucket, l.Token, s.machine.Timeout()/20)
 	default:
-		n.lose(e, lossOf(0, "it was taken away while the connection was lost"))
+		n.lose(e, lostBy(e, s, unexplained, errTakenUnheard))
 	}
 	q.end(e)
 }

@@ -254,13 +254,13 @@ func (e *Engine) take(r *Request, in input, err error) {
 		e.send(r)
 	case identify:
 		e.noteRetry(r, on.instance, err)
-		r.last = err
+		r.failed(e, on.instance, on.heard, err)
 		r.badSessions++
 		r.session.notKnownOn(e, r, on)
 		e.pause(r)
 	case pause:
 		e.noteRetry(r, on.instance, err)
-		r.last = err
+		r.failed(e, on.instance, on.heard, err)
 		e.retry(r, on, err.(*protocol.Error))
 	case finish:
 		r.op.over(e, err)

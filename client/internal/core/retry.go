@@ -13,7 +13,7 @@ func (e *Engine) refused(r *Request, err *protocol.Error) {
 		err.Refusal != protocol.RefusalFenced:
 		e.step(r, inBadSession, err)
 	case s != nil && err.Status == protocol.StatusSessionExpired:
-		s.endedByServer(e, err)
+		s.endedByServer(e, unexplained, err)
 		e.withdraw(r)
 		r.op.over(e, s.err) // it answers this sending, and not the one before
 	case protocol.Retryable(err) && !isPending(err):
@@ -71,7 +71,7 @@ func (e *Engine) unreachable(r *Request, l *link, err error) {
 		e.refusedForGood(r, err)
 		return
 	}
-	r.last = err
+	r.failed(e, l.instance, heardOn(e, r, l.conn), err)
 	if r.once {
 		r.op.over(e, err)
 		return
@@ -101,7 +101,7 @@ func (e *Engine) unreachable(r *Request, l *link, err error) {
 // until it is answered.
 func (e *Engine) refusedForGood(r *Request, err error) {
 	if r.op.left(e, err); r.state != Over {
-		r.last = err
+		r.failed(e, 0, 0, err)
 		e.pause(r)
 	}
 }

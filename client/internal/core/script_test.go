@@ -344,7 +344,8 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.account.began(c.last, nil)
 		s.e.CloseSession(s.now, s.s, ErrSessionClosed, &c.close)
 	case "wall": // ahead=DURATION, of the engine's clock, since the beginning
-		s.e.Clocks(s.now, s.now+epoch+time.Duration(w.millis(t, "ahead", 0))*time.Millisecond)
+		s.e.Clocks(s.now, s.now+epoch+time.Duration(w.millis(t, "ahead", 0))*time.Millisecond,
+			time.Duration(w.millis(t, "asleep", 0))*time.Millisecond)
 	case "give":
 		s.e.GiveUp(s.now, s.calls[w.list[2]].last, errors.New("context ended"))
 	case "at", "late":

@@ -38,8 +38,9 @@ type Session struct {
 	attachment  *attachment   // nil: it is not attached
 	attach      *attach       // that is under way; nil: none is
 	attachDelay attachDelay
-	unhurried   bool   // the next attach may wait a little
-	epoch       uint64 // the highest attach epoch that was asked for
+	unhurried   bool     // the next attach may wait a little
+	trouble     *trouble // what has kept it from being renewed; nil: nothing has
+	epoch       uint64   // the highest attach epoch that was asked for
 	requests    sessionRequests
 	waiting     list // requests that wait for an attachment
 	unordered   list // releases that wait for Low
@@ -78,7 +79,7 @@ func (s *Session) live(e *Engine, c *Conn, reply *protocol.SessionReply, sent mo
 	e.sessions[s.ID] = s
 	e.timeouts.Add(s.Timeout)
 	if before != nil {
-		before.end(e, sessionstate.TakenOver, ErrTakenOver)
+		before.takenAway(e)
 	}
 	e.look.due(e)
 	if !s.bind(e, c, reply) {
@@ -127,6 +128,9 @@ func (s *Session) catchUp(e *Engine) {
 // connLost is called when the session is not attached any more.
 func (s *Session) connLost(e *Engine) {
 	s.catchUp(e)
+	if a := s.attachment; a != nil && a.conn.over {
+		noteFailure(e, s, a.conn.instance, a.conn.heard, a.conn.Err)
+	}
 	s.detach(e)
 	s.machine.ConnLost(e.now)
 	s.changed(e)
@@ -141,15 +145,38 @@ func (s *Session) end(e *Engine, cause sessionstate.Cause, err error) {
 	s.changed(e)
 }
 
-// endedByServer: a server says that the session is gone.
-func (s *Session) endedByServer(e *Engine, why error) {
-	s.end(e, sessionstate.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+// endedByServer: a server says that the session is gone. cause is why, as far as the server says;
+// unexplained: it was not renewed.
+func (s *Session) endedByServer(e *Engine, cause lossCause, why error) {
+	err := s.err
+	switch {
+	case err != nil:
+	case cause == unexplained:
+		err = notRenewed(e, s, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+	default:
+		err = lostBy(e, s, cause, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+	}
+	s.end(e, sessionstate.EndedByServer, err)
+}
+
+// renewedAt is when the last request was sent that renewed the session.
+func (s *Session) renewedAt() time.Duration {
+	at := s.machine.RenewedAt()
+	if a := s.attachment; a != nil {
+		at = max(at, a.renewal.at)
+	}
+	return at
+}
+
+// takenAway: another holder has the session.
+func (s *Session) takenAway(e *Engine) {
+	s.end(e, sessionstate.TakenOver, lostBy(e, s, takenOver, ErrTakenOver))
 }
 
 // changed has the session do what its machine asks for after the step. Err is set at once.
 func (s *Session) changed(e *Engine) {
 	if s.err == nil && s.machine.State() == sessionstate.Expired {
-		s.err = s.notRenewed()
+		s.err = notRenewed(e, s, ErrNotRenewed)
 	}
 	s.enqueue(e)
 }
@@ -210,14 +237,6 @@ func (s *Session) act(e *Engine) {
 	} else {
 		e.timers.stop(&s.timer)
 	}
-}
-
-// notRenewed is why a session ends that was not renewed, with what kept it from being attached.
-func (s *Session) notRenewed() error {
-	if s.attach != nil && s.attach.last != nil {
-		return &notRenewed{s.attach.last}
-	}
-	return ErrNotRenewed
 }
 
 // expired ends what ends with the session, and has the server end it if that may not know.

@@ -15,6 +15,7 @@ type worldConn struct {
 	instance    uint64
 	bound       map[uint64]uint64 // session -> attach epoch
 	up, broken  bool
+	refuses     bool          // it was made while attaches are refused
 	hungUntil   time.Duration // nothing arrives before
 	toServer    []delayed
 	toClient    []delayed
@@ -43,6 +44,11 @@ type worldClient struct {
 	reads   []*worldRead
 	known   map[uint64]uint64 // by shard: the index that no read may miss
 	skew    time.Duration     // of its clock: one part in so many
+	holds   bool              // it gives nothing back
+	dials   []delayedDial
+
+	asleepAt, asleep   time.Duration
+	stopped, wasAsleep bool
 }
 
 // now is the client's clock, which is not as fast as others.
@@ -103,13 +109,14 @@ func (c *worldClient) carry() {
 		if w.quiet {
 			k.hungUntil = min(k.hungUntil, w.now)
 		}
+		dead := k.breaks()
 		if k.broken {
 			c.conns = slices.DeleteFunc(c.conns, func(x *worldConn) bool { return x == k })
 			c.e.Lost(c.now(), k.conn, errors.New("reset"))
 			c.check()
 			continue
 		}
-		if w.now < k.hungUntil {
+		if dead || w.now < k.hungUntil {
 			continue
 		}
 		k.serveStreams()
@@ -138,12 +145,19 @@ func (k *worldConn) arrival(way int) time.Duration {
 }
 
 func (k *worldConn) send(kind protocol.Kind, id, arg uint64, m protocol.Message) {
+	if k.c.w.is("packets from the instances dropped") {
+		return
+	}
+	k.toClient = append(k.toClient, delayed{k.arrival(1), k.frame(kind, id, arg, m)})
+}
+
+func (k *worldConn) frame(kind protocol.Kind, id, arg uint64, m protocol.Message) protocol.Header {
 	frame := protocol.AppendFrame(nil, kind, id, arg, m)
 	h, err := protocol.ParseFrame(frame[4:])
 	if err != nil {
 		k.c.w.t.Fatal(err)
 	}
-	k.toClient = append(k.toClient, delayed{k.arrival(1), h})
+	return h
 }
 
 func (k *worldConn) event(kind protocol.Kind, m protocol.Message) { k.send(kind, 0, 0, m) }
@@ -195,7 +209,10 @@ func (c *worldClient) take() {
 			c.e.Lost(c.now(), x, errors.New("no route to host"))
 			continue
 		}
-		k := &worldConn{c: c, conn: x, instance: uint64(address[1] - '0'), bound: map[uint64]uint64{}, up: true}
+		if c.dialFails(x, address) {
+			continue
+		}
+		k := &worldConn{c: c, conn: x, refuses: w.is("right taken away", "limit reached"), instance: uint64(address[1] - '0'), bound: map[uint64]uint64{}, up: true}
 		out := x.TakeOut(nil)
 		c.conns = append(c.conns, k)
 		c.e.Connected(c.now(), x, address, &protocol.HelloReply{
@@ -214,7 +231,7 @@ func (c *worldClient) take() {
 		r.Waiter.Done()
 	}
 	for _, v := range c.ready.Event {
-		if v.Kind == LeaseEnded && (v.Err == ErrMaxHold || v.Err == ErrPreempted) {
+		if v.Kind == LeaseEnded && (errors.Is(v.Err, ErrMaxHold) || errors.Is(v.Err, ErrPreempted)) {
 			w.counts["given back in time"]++
 		}
 	}
@@ -270,6 +287,9 @@ func (c *worldClient) act() {
 	if c.way == nil || c.way.Session != c.s {
 		c.way = &Way{Waiter: nobody{}, Session: c.s, To: Target{Of: AtName, Node: 7, Name: "a"}}
 		c.e.Follow(c.now(), c.way)
+	}
+	if c.holds {
+		return
 	}
 	if w.quiet { // all leases are given back, so that all waits end
 		for _, x := range slices.Clone(c.calls) {

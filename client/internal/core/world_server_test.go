@@ -104,6 +104,9 @@ func (k *worldConn) serve(h protocol.Header) {
 			s.deadline = w.now + worldTimeout
 		}
 	}
+	if k.plantedAnswer(h) {
+		return
+	}
 	shard := shardOfBucket(h.Arg)
 	if h.Kind != protocol.KindMap && h.Kind != protocol.KindPing && h.Kind != protocol.KindPresentTicket &&
 		h.Kind != protocol.KindNodeDescribe && h.Kind != protocol.KindWatch && h.Kind != protocol.KindUnwatch &&

@@ -30,6 +30,8 @@ type world struct {
 	orders   uint64
 	clients  []*worldClient
 	quiet    bool // no faults any more
+	plants   []*plant
+	wallSet  time.Duration // by how much the client's time of day was set
 	counts   map[string]int
 }
 
@@ -67,6 +69,10 @@ func (w *world) step() {
 	w.moveLeaders()
 	w.apply()
 	for _, c := range w.clients {
+		if !c.stepped() {
+			continue
+		}
+		c.endDials()
 		c.carry()
 		c.checkReads()
 		c.act()
@@ -139,7 +145,7 @@ var worldNames = []string{"a", "b", "c", "d", "e", "f"}
 func (w *world) check() {
 	for i, c := range w.clients {
 		c.check()
-		if s := w.sessions[c.s.ID]; s != nil && s.killed {
+		if s := w.sessions[c.s.ID]; s != nil && s.killed || c.stopped {
 			continue
 		}
 		for _, x := range c.calls {

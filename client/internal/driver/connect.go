@@ -42,11 +42,12 @@ type Config struct {
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	now    func() time.Duration // the clock of leases
 	wall   func() time.Duration // the time of day
+	asleep func() time.Duration // for how long the machine has slept, as now shows it
 }
 
 func (c *Config) setDefaults() {
 	if c.now == nil {
-		c.now, c.wall = boottime.Now, wall
+		c.now, c.wall, c.asleep = boottime.Now, wall, boottime.Suspended
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.RefusalPatience = cmp.Or(c.RefusalPatience, 10*time.Second)

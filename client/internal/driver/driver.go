@@ -51,7 +51,11 @@ func New(cfg Config) *Driver {
 // beginStep takes the mutex, and returns the time of the step.
 func (d *Driver) beginStep() time.Duration {
 	d.mu.Lock()
-	return d.cfg.now()
+	now := d.cfg.now()
+	if d.engine.Late(now) { // the process did not run, or the machine slept
+		d.readClocks(now)
+	}
+	return now
 }
 
 // endStep releases the mutex, and does what the step asks for.
@@ -184,7 +188,7 @@ func (d *Driver) tick() {
 }
 
 // readClocks has the engine compare its clock with the time of day. mu is held.
-func (d *Driver) readClocks(now time.Duration) { d.engine.Clocks(now, d.cfg.wall()) }
+func (d *Driver) readClocks(now time.Duration) { d.engine.Clocks(now, d.cfg.wall(), d.cfg.asleep()) }
 
 // wall is the time of day. A jump of it forward against the other clock is a hint that the machine
 // slept in a way that that cannot see. It is used for nothing else.

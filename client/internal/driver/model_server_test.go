@@ -16,6 +16,7 @@ type modelMachine struct {
 	began        time.Time
 	mu           sync.Mutex
 	slept        time.Duration // which the clock of leases shows, and the time of day
+	stood        time.Duration // the process alone, which the same clocks show
 	unseen       time.Duration // which the time of day alone shows
 	set          time.Duration // ahead, or back, for nothing
 	disturbed    time.Duration // real time, when something of this happened last, or the server went or came back
@@ -31,15 +32,21 @@ func (m *modelMachine) read(f func(ran time.Duration) time.Duration) time.Durati
 
 // real is the time that the server and everybody else has.
 func (m *modelMachine) real() time.Duration {
-	return m.read(func(ran time.Duration) time.Duration { return ran + m.slept + m.unseen })
+	return m.read(func(ran time.Duration) time.Duration { return ran + m.slept + m.stood + m.unseen })
 }
 
 func (m *modelMachine) now() time.Duration {
-	return m.read(func(ran time.Duration) time.Duration { return time.Hour + ran + m.slept })
+	return m.read(func(ran time.Duration) time.Duration { return time.Hour + ran + m.slept + m.stood })
 }
 
 func (m *modelMachine) wall() time.Duration {
-	return m.read(func(ran time.Duration) time.Duration { return 1000*time.Hour + ran + m.slept + m.unseen + m.set })
+	return m.read(func(ran time.Duration) time.Duration {
+		return 1000*time.Hour + ran + m.slept + m.stood + m.unseen + m.set
+	})
+}
+
+func (m *modelMachine) asleep() time.Duration {
+	return m.read(func(time.Duration) time.Duration { return m.slept })
 }
 
 const modelTimeout = 2 * time.Second

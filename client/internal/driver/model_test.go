@@ -126,7 +126,11 @@ func (r *modelRun) step() {
 		r.ran = ran + d
 	case n < 12:
 		d := r.mostly(modelTimeout/5, modelTimeout*3/2)
-		what = fmt.Sprint("sleep ", d)
+		if what = fmt.Sprint("sleep ", d); r.rng.IntN(2) == 0 {
+			what = fmt.Sprint("stop ", d)
+			disturb(func() { m.stood += d })
+			break
+		}
 		disturb(func() { m.slept += d })
 	case n < 13:
 		d := modelTimeout/2 + 100*time.Millisecond + r.mostly(modelTimeout/8, modelTimeout)
@@ -412,6 +416,20 @@ func (r *modelRun) sessionAgrees() {
 	}
 }
 
+// saysWhy: a session that ended says why, and nothing that stood still is blamed without having done so
+// for long.
+func (r *modelRun) saysWhy() {
+	l, ok := errors.AsType[*core.Loss](r.s.Err())
+	if !ok {
+		r.fail("the session ended with %v, which does not say why", r.s.Err())
+	}
+	r.counts[l.Cause]++
+	const least = modelTimeout * 3 / 10
+	if l.Cause == "process_stood_still" && r.machine.stood < least || l.Cause == "machine_slept" && r.machine.slept < least {
+		r.fail("%v: the process stood still for %s, and the machine slept for %s", l, r.machine.stood, r.machine.slept)
+	}
+}
+
 // end ends the run: every call has an outcome.
 func (r *modelRun) end() {
 	r.server.reach(false)
@@ -456,6 +474,7 @@ func TestModel(t *testing.T) {
 	t.Log(counts)
 	for _, what := range []string{
 		"acquired", "extended", "preempted", "ends soon", "lost at its bound", "session over",
+		"process_stood_still", "machine_slept", "unreachable",
 	} {
 		if counts[what] < 30 && *seed == 0 && !t.Failed() {
 			t.Errorf("%s happened %d times: the runs do not try it", what, counts[what])
@@ -472,7 +491,7 @@ func playModel(t *testing.T, seed uint64, counts map[string]int) {
 	m := &modelMachine{began: time.Now()}
 	srv := &modelServer{machine: m, leases: map[string]*modelHold{}}
 	r := &modelRun{t: t, rng: rand.New(rand.NewPCG(seed, 0)), machine: m, server: srv, counts: counts}
-	r.d = New(Config{Endpoints: []string{"1"}, Name: "test", Dial: srv.dial, now: m.now, wall: m.wall})
+	r.d = New(Config{Endpoints: []string{"1"}, Name: "test", Dial: srv.dial, now: m.now, wall: m.wall, asleep: m.asleep})
 	defer r.d.Close()
 	r.s = r.d.NewSession()
 	r.s.Path, r.s.Timeout = "/n", modelTimeout
@@ -495,6 +514,7 @@ func playModel(t *testing.T, seed uint64, counts map[string]int) {
 	}
 	if r.s.Err() != nil {
 		counts["session over"]++
+		r.saysWhy()
 	}
 	r.end()
 }

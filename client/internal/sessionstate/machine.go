@@ -103,6 +103,9 @@ func (m *Machine) Cause() Cause { return m.cause }
 // Timeout in force.
 func (m *Machine) Timeout() time.Duration { return m.timeout }
 
+// RenewedAt is the latest sending time of anything that renewed the session.
+func (m *Machine) RenewedAt() time.Duration { return m.renewed }
+
 // Deadline is the moment from which the session may not be relied on unless it is renewed.
 func (m *Machine) Deadline() time.Duration {
 	d := m.renewed + m.window

@@ -144,7 +144,7 @@ func (c *client) pause() {
 func (c *client) tick() {
 	now := c.clock()
 	if at, due := c.e.Next(); due && at <= now {
-		c.e.Clocks(now, c.wall())
+		c.e.Clocks(now, c.wall(), 0)
 		c.e.Tick(now)
 		c.act()
 	}

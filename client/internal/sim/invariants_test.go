@@ -348,7 +348,7 @@ const steadyTime = 1_500 * time.Millisecond
 func (w *simulation) steadySessions() map[uint64]bool {
 	steady := map[uint64]bool{}
 	for h := range w.living() {
-		h.c.e.Clocks(h.c.clock(), h.c.wall()) // a jump of the wall clock takes what a program may rely on
+		h.c.e.Clocks(h.c.clock(), h.c.wall(), 0) // a jump of the wall clock takes what a program may rely on
 		if !h.believes() || w.ended[h.s.ID] != 0 || w.contested[h.s.ID] || h.c.e.Remaining(h.c.clock(), h.s) < steadyTime {
 			continue
 		}

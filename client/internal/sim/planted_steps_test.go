@@ -5,7 +5,7 @@ package sim
 var stepFaults = []plantedFault{
 	{
 		"end-inside-step", "client/internal/core/session.go",
-		[]string{"\t\ts.err = s.notRenewed()\n\t}\n\ts.enqueue(e)\n", "\t\ts.err = s.notRenewed()\n\t}\n\ts.act(e)\n"},
+		[]string{"\t\ts.err = notRenewed(e, s, ErrNotRenewed)\n\t}\n\ts.enqueue(e)\n", "\t\ts.err = notRenewed(e, s, ErrNotRenewed)\n\t}\n\ts.act(e)\n"},
 		"client/internal/sim", "TestFirstViolation", "",
 	},
 	{
@@ -80,7 +80,7 @@ var stepFaults = []plantedFault{
 	},
 	{
 		"two-objects-of-one-id", "client/internal/core/session.go",
-		[]string{"\t\tbefore.end(e, sessionstate.TakenOver, ErrTakenOver)\n", "\t\t_ = before\n"},
+		[]string{"\t\tbefore.takenAway(e)\n", "\t\t_ = before\n"},
 		"client/internal/core", "TestWorld", "",
 	},
 	{
