@@ -76,10 +76,13 @@ type Loss struct {
 
 // Error implements error.
 func (l *Loss) Error() string {
-	if l.what == "" {
+	switch {
+	case l.what == "" && l.err == nil: // a program's own
+		return l.Cause
+	case l.what == "":
 		return l.err.Error()
 	}
-	return "the session was not renewed in time: " + l.what + "; start a new one"
+	return "the session was not renewed in time: " + l.what
 }
 
 // Unwrap returns the error without the cause, such as ErrNotRenewed.
