@@ -15,12 +15,10 @@ import (
 )
 
 const (
-	maxCalls       = 64               // under way
-	maxAgents      = 16               // each has a session
-	maxAgentName   = 64               // bytes
-	connectTimeout = 5 * time.Second  // after which a call says that the cluster is away
-	shortestPause  = 5 * time.Second  // of the process, which looks each second; a session is lost after 6 s or more
-	pauseCounts    = 30 * time.Second // after which a loss is not laid to a pause
+	maxCalls       = 64              // under way
+	maxAgents      = 16              // each has a session
+	maxAgentName   = 64              // bytes
+	connectTimeout = 5 * time.Second // after which a call says that the cluster is away
 )
 
 // agents share the process. Each has a session of its own, so that they exclude each other.
@@ -33,10 +31,6 @@ type agents struct {
 	calls  int            // under way
 	client *client.Client // nil: nothing has needed the cluster
 	node   string         // path
-
-	// By a clock that goes on while the machine sleeps: when the process was seen to run, when its
-	// last pause ended, and how long that was.
-	looked, resumed, pause time.Duration
 }
 
 // agent is one of them.
@@ -147,16 +141,4 @@ func (a *agent) description(p *mcp.InitializeParams) string {
 		text += " agent " + a.name
 	}
 	return text
-}
-
-// look is called each second, and when something was lost. It returns the length of a pause of the
-// process that ended lately, as when its machine slept; 0 without one.
-func (all *agents) look(now time.Duration) time.Duration {
-	if gap := now - all.looked; all.looked > 0 && gap >= shortestPause {
-		all.resumed, all.pause = now, gap
-	}
-	if all.looked = now; now-all.resumed > pauseCounts {
-		return 0
-	}
-	return all.pause
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
 const (
@@ -118,7 +117,7 @@ func (a *agent) end(t *attempt, g *client.LeaseGroup, err error) {
 // report notifies the agent of an attempt that failed, unless a call was told or will be.
 func (a *agent) report(t *attempt) {
 	if t.waiting == 0 && closed(t.done) && t.err != nil && !t.answered {
-		a.notice(t.names[0], "its place in the queue, "+a.all.reason(t.err), true)
+		a.notice(t.names[0], "its place in the queue, "+lossReason(t.err), true)
 	}
 }
 
@@ -191,8 +190,6 @@ func (a *agent) drop(t *attempt) (granted bool) {
 	return granted
 }
 
-func (all *agents) reason(cause error) string { return lossReason(cause, all.look(boottime.Now())) }
-
 func (a *agent) notice(name, why string, lost bool) {
 	a.notices = addNotice(a.notices, notice{time.Now(), []string{name}, why, lost})
 }
@@ -207,7 +204,7 @@ func (a *agent) sweep() {
 		}
 		if ctx := c.lease.Context(); ctx.Err() != nil {
 			delete(a.claims, name)
-			a.notice(name, a.all.reason(context.Cause(ctx)), true)
+			a.notice(name, lossReason(context.Cause(ctx)), true)
 			continue
 		}
 		until := c.end()
@@ -274,7 +271,7 @@ func (a *agent) release(ctx context.Context, n string) name {
 	if lost := c.lease.Lost(); lost != nil { // before the release
 		a.all.mu.Lock()
 		defer a.all.mu.Unlock()
-		a.notice(n, a.all.reason(lost), true)
+		a.notice(n, lossReason(lost), true)
 		return name{Name: n, State: "not_held", Why: []string{quote(n) + " was lost before it was released."}}
 	}
 	return name{Name: n, State: "released", Why: []string{text}}

@@ -18,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/protocol/boottime"
 	"github.com/signalbox-dev/signalbox/server/release"
 )
 
@@ -125,8 +124,7 @@ func serve(ctx context.Context, set settings) error {
 	return nil
 }
 
-// watchProcess looks each second whether this process was left to another parent, and notices when
-// it did not run.
+// watchProcess looks each second whether this process was left to another parent.
 func watchProcess(ctx context.Context, all *agents, end func()) {
 	parent, tick := os.Getppid(), time.Tick(time.Second)
 	for os.Getppid() == parent {
@@ -135,7 +133,6 @@ func watchProcess(ctx context.Context, all *agents, end func()) {
 			return
 		case <-tick:
 			all.mu.Lock()
-			all.look(boottime.Now())
 			for _, a := range all.list {
 				a.sweep()
 			}

@@ -119,15 +119,13 @@ func takeNotices(list []notice) (lines []string, rest []notice) {
 	return lines, list
 }
 
-// lossReason says why something was lost. pause is how long the process did not run before.
-func lossReason(cause error, pause time.Duration) string {
-	switch expired := errors.Is(cause, client.ErrSessionExpired); {
-	case expired && pause > 0:
-		return fmt.Sprintf("this machine slept, or this process was stopped, for %s", pause.Round(time.Second))
-	case expired:
-		return "its session ended, because no instance of the cluster renewed it in time, or an operator ended it"
+// lossReason says why something was lost, and what to change.
+func lossReason(cause error) string {
+	text := plain(cause)
+	if loss, ok := errors.AsType[*client.Loss](cause); ok && loss.Advice != "" {
+		text += " (" + plain(errors.New(loss.Advice)) + ")"
 	}
-	return plain(cause)
+	return text
 }
 
 // words quote other clients' texts to the agent with a session, and hide names outside the prefix.

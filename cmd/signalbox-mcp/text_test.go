@@ -67,26 +67,15 @@ func TestNotices(t *testing.T) {
 
 func TestLossReason(t *testing.T) {
 	for _, x := range []struct {
-		err   error
-		pause time.Duration
-		want  string
+		err  error
+		want string
 	}{
-		{client.ErrMaxHold, 0, "as long as it may be"},
-		{client.ErrPreempted, 0, "a waiter preempted it"}, {client.ErrLeaseLost, 0, "lost"},
-		{client.ErrNotRenewed, 0, "no instance"}, {client.ErrNotRenewed, 34 * time.Second, "slept, or this process was stopped, for 34s"},
-		{client.ErrSessionExpired, 0, "an operator ended it"}, {errors.New("other\n"), 0, `other\n`},
+		{client.ErrMaxHold, "as long as it may be"}, {client.ErrPreempted, "a waiter preempted it"},
+		{client.ErrLeaseLost, "lost"}, {errors.New("other\n"), `other\n`},
+		{&client.Loss{Cause: "max_hold", Advice: "give it CPU"}, "(give it CPU)"},
 	} {
-		if got := lossReason(x.err, x.pause); !strings.Contains(got, x.want) {
+		if got := lossReason(x.err); !strings.Contains(got, x.want) {
 			t.Errorf("%v: %s", x.err, got)
-		}
-	}
-}
-
-func TestPauses(t *testing.T) {
-	var p agents
-	for _, x := range []struct{ now, want time.Duration }{{100, 0}, {101, 0}, {104, 0}, {140, 36}, {141, 36}, {145, 36}, {149, 36}, {153, 36}, {157, 36}, {161, 36}, {165, 36}, {169, 36}, {171, 0}, {172, 0}} {
-		if got := p.look(x.now * time.Second); got != x.want*time.Second {
-			t.Errorf("%d: %s", x.now, got)
 		}
 	}
 }

@@ -274,7 +274,10 @@ func (a *app) code(err error) int {
 // hint is the next step after an error that cannot name it.
 func (a *app) hint(err error, code int) string {
 	var te *timeoutError
+	loss, lost := errors.AsType[*client.Loss](err)
 	switch {
+	case lost && code == exitLost && loss.Advice != "":
+		return strings.ToUpper(loss.Advice[:1]) + loss.Advice[1:] + "."
 	case errors.Is(err, client.ErrOtherCluster):
 		return "--endpoints names instances of the cluster that is meant; --cluster says which one, by its id or name."
 	case errors.Is(err, client.ErrHandshake):

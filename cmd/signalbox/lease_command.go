@@ -299,7 +299,7 @@ func (inv *invocation) runWith(h heldLeases, name string, command []string, gran
 		case <-inv.longCtx.Done():
 			return nil
 		case <-h.ctx.Done():
-			return leaseLostError(name, h.ctx)
+			return inv.lostError(fmt.Errorf("lost %q while holding it", name), name, &h)
 		}
 	}
 	c := &child{
@@ -309,8 +309,7 @@ func (inv *invocation) runWith(h heldLeases, name string, command []string, gran
 	}
 	err := c.run(h.ctx)
 	if errors.Is(err, errLost) {
-		cause := cmp.Or(context.Cause(h.ctx), errNotScheduled)
-		return &codeError{code: exitLost, err: &lostError{errLost, cause}}
+		return inv.lostError(errLost, name, &h)
 	}
 	return err
 }
@@ -386,9 +385,8 @@ func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []s
 	}
 }
 
-// errNotScheduled: the supervisor ended a command, and this process does not know yet that the
-// lease is lost.
-var errNotScheduled = errors.New("signalbox was stopped, or not scheduled, for as long as the lease could be relied on")
+// errNotExtended: the supervisor ended a command whose lease is held.
+var errNotExtended = errors.New("signalbox did not extend the time of the command before it was over")
 
 // lostError is a sentence that says that a lease is lost, and why. The why does not say it again.
 type lostError struct{ what, why error }
@@ -403,9 +401,26 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() []error { return []error{e.what, e.why} }
 
-func leaseLostError(name string, lease context.Context) error {
-	return &codeError{code: exitLost, err: &lostError{fmt.Errorf("lost %q while holding it", name),
-		context.Cause(lease)}}
+// lostError is the error of leases that are lost. Programs that read JSON get a line of it too.
+func (inv *invocation) lostError(what error, name string, h *heldLeases) error {
+	why := context.Cause(h.ctx)
+	for _, l := range h.leases {
+		why = cmp.Or(why, l.Lost()) // the supervisor may know it before the context
+	}
+	why = cmp.Or(why, errNotExtended)
+	return &codeError{code: exitLost, err: errors.Join(&lostError{what, why}, inv.lossEvent(name, why))}
+}
+
+// lossEvent prints why something was lost, for programs that read JSON.
+func (inv *invocation) lossEvent(name string, why error) error {
+	loss, ok := errors.AsType[*client.Loss](why)
+	if !ok || inv.values["output"] == "table" {
+		return nil
+	}
+	return inv.reporter().event(row{{"state", "", "lost"}, {"name", "", name}, {"loss", "", row{
+		{"cause", "", loss.Cause}, {"since_ms", "", loss.Since.Milliseconds()}, {"stood_ms", "", loss.Stood.Milliseconds()},
+		{"steps", "", loss.Steps}, {"advice", "", loss.Advice},
+	}}})
 }
 
 // waitNotice is the time after which a wait is reported in a log; on a terminal it is at once.

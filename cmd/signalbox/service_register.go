@@ -359,6 +359,7 @@ func (k *registering) changed(r *discovery.Registration, err error) {
 	case k.count > 0:
 		k.inv.note("signalbox: not registered in %q any more: %s; it is tried again\n", k.name,
 			terminal.Sanitize(err.Error()))
+		_ = k.inv.lossEvent(k.name, err) // a reader that has gone ends the program with the next registration
 	}
 }
 

@@ -157,6 +157,9 @@ func whileStopped(t *testing.T, flags ...string) (left []string) {
 	if code := lock.code(); code != exitLost {
 		t.Errorf("exit code %d, want %d", code, exitLost)
 	}
+	if out := lock.output.String(); slices.Contains(flags, "8s") && !strings.Contains(out, "this process did not run for ") {
+		t.Errorf("it does not say why the lock was lost:\n%s", out)
+	}
 	return left
 }
 
