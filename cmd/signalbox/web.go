@@ -43,7 +43,7 @@ type webServer struct {
 	close  func()
 }
 
-// listen listens for whoever connects.
+// listen listens for connections.
 func (c *webConfig) listen(who string) (net.Listener, error) {
 	l, err := net.Listen("tcp", c.addr)
 	if err != nil && c.anyPort {

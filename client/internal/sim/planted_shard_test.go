@@ -24,7 +24,7 @@ var shardFaults = []plantedFault{
 	},
 	{
 		"time-restarts", "shard/takeover.go",
-		[]string{"m.transferring = false\n\t}", "m.transferring = false\n\t\tfor p := range m.sessions.all() {\n\t\t\tif s := p.home; s != nil && !p.ended && !s.attached {\n\t\t\t\tm.touch(p)\n\t\t\t\tm.schedule(s, max(s.timer.at, m.logTime+uint64(s.timeout)))\n\t\t\t}\n\t\t}\n\t}"},
+		[]string{"m.transferring = false\n\t}", "m.transferring = false\n\t\tfor p := range m.sessions.All() {\n\t\t\tif s := p.home; s != nil && !p.ended && !s.attached {\n\t\t\t\tm.touch(p)\n\t\t\t\tm.schedule(s, max(s.timer.at, m.logTime+uint64(s.timeout)))\n\t\t\t}\n\t\t}\n\t}"},
 		"client/internal/sim", "TestFirstViolation", "",
 	},
 	{
