@@ -230,9 +230,9 @@ func wireFields(t reflect.Type) string {
 	return strings.Join(list, ", ")
 }
 
-// TestDesignListsEverything: DESIGN.md has a row for each kind with its messages, for each struct
-// with its fields in wire order, for each enumeration with its values, for each status and refusal,
-// and for each operators' method.
+// TestDesignListsEverything: DESIGN.md has an entry for each kind with its message and its reply,
+// for each struct with its fields in wire order, and a row for each enumeration with its values, for
+// each status and refusal, and for each operators' method.
 func TestDesignListsEverything(t *testing.T) {
 	raw, err := os.ReadFile("DESIGN.md")
 	if err != nil {
@@ -252,23 +252,36 @@ func TestDesignListsEverything(t *testing.T) {
 			t.Errorf("DESIGN.md lacks the row\n%s", row)
 		}
 	}
-	listed := map[string]bool{"Empty": true} // with a kind
+	words := strings.Join(strings.Fields(design), " ")
+	listed := map[string]bool{"Empty": true}
+	list := func(name, fields, reply string) {
+		if fields != "" {
+			name += " (" + fields + ")"
+		}
+		if reply != "" && reply != "Empty" {
+			name += " → " + reply
+		}
+		if !strings.Contains(words, " - "+name+": ") && !strings.Contains(words, " - "+name+" ") {
+			t.Errorf("DESIGN.md lacks the message\n- %s", name)
+		}
+	}
 	for _, number := range kinds(t) {
 		k := Kind(number)
 		body := table[k]
-		listed[body] = true
-		row := fmt.Sprintf("| %d | %s | %s | ", k, body, rows[body])
-		switch {
-		case body == "Empty":
-			row = fmt.Sprintf("| %d | Empty, %v |  | ", k, k)
-		case k.IsRequest():
-			row += table[k|KindReply] + " | "
+		name := body
+		if body == "Empty" {
+			name = strings.ToUpper(k.String()[:1]) + k.String()[1:]
 		}
-		need(row)
+		listed[body] = true
+		if k.IsEvent() {
+			list(fmt.Sprintf("event **%d %s**", k, name), rows[body], "")
+		} else {
+			list(fmt.Sprintf("**%d %s**", k, name), rows[body], table[k|KindReply])
+		}
 	}
 	for name, fields := range rows {
 		if !listed[name] {
-			need(fmt.Sprintf("| %s | %s | ", name, fields))
+			list(name, fields, "")
 		}
 	}
 	for _, number := range constants(t, "status.go", "Status") {
