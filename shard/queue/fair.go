@@ -9,7 +9,8 @@ import (
 )
 
 // fair is self-clocked fair queueing over units: each key has a start, and its first waiter a tag,
-// which is the start plus what its units cost. The lowest tag is served first.
+// which is the start plus the cost of its units. The lowest tag is served first; of equal tags the
+// key that was granted last loses.
 //
 // Invariant: no start is above the virtual time; a key has a share while it has waiters.
 type fair struct {
