@@ -31,7 +31,7 @@ func reference(root *cobra.Command) string {
 		}
 	}
 	b.WriteString("\nThe client's configuration file holds named contexts, one of them current. `signalbox context` makes\nand chooses them:\n\n```yaml\ncurrent: production\ncontexts:\n  production:\n    endpoints: 10.0.0.1:7070,10.0.0.2:7070\n    node: /billing\n  local:\n    endpoints: 127.0.0.1:7070\n```\n\n## Verbs\n")
-	verbs(&b, root)
+	verbs(&b, root, map[string]string{})
 	b.WriteString("\n## Exit codes\n\n| code | |\n|---|---|\n| 0 | ok |\n| 1 | error: the server refused, an instance that was reached did not answer in time, a file could not be written |\n| 2 | the command line, a variable or a file of settings is wrong |\n| 3 | not acquired: the wait ended, or was interrupted, or the place in the queue was lost |\n| 4 | lost while holding |\n| 5 | no instance could be reached, or none can serve the request now |\n| 6 | a dry run found a difference |\n| 141 | the output is not read any more |\n| other | of the command that was run: its own, 128 + n when signal n ended it, 126 when it cannot be run, 127 when it is not found |\n")
 	return b.String()
 }
@@ -65,7 +65,9 @@ func flagItem(short, name, variable, def, help string) string {
 	return item + ": " + help + "\n"
 }
 
-func verbs(b *strings.Builder, cmd *cobra.Command) {
+// verbs writes the verbs below a command. A flag that means the same as one of a verb before is only named: first has
+// the verb that explains it.
+func verbs(b *strings.Builder, cmd *cobra.Command, first map[string]string) {
 	for _, c := range cmd.Commands() {
 		if c.Name() == "help" || c.Name() == "completion" || c.Hidden {
 			continue
@@ -77,7 +79,8 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 			} else {
 				fmt.Fprintf(b, "%s.\n", c.Short)
 			}
-			var own []string
+			var own, before []string // flags that are explained here; verbs that explained others
+			again := map[string][]string{}
 			c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 				if f.Name == "help" || settings.InTable(f) && !ownDefault(f) {
 					return
@@ -90,13 +93,26 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 				if settings.InTable(f) {
 					help = "As in [the settings](#settings)."
 				}
-				own = append(own, flagItem(f.Shorthand, f.Name, "", def, help))
+				item := flagItem(f.Shorthand, f.Name, "", def, help)
+				switch verb := first[item]; {
+				case verb == "" || len(strings.Fields(item)) < 12:
+					own = append(own, item)
+					first[item] = c.CommandPath()
+				default:
+					if again[verb] == nil {
+						before = append(before, verb)
+					}
+					again[verb] = append(again[verb], "`--"+f.Name+"`")
+				}
 			})
+			for _, verb := range before {
+				own = append(own, fmt.Sprintf("- %s: as of `%s`.\n", strings.Join(again[verb], ", "), verb))
+			}
 			if len(own) > 0 {
 				fmt.Fprintf(b, "\n%s", strings.Join(own, ""))
 			}
 		}
-		verbs(b, c)
+		verbs(b, c, first)
 	}
 }
 
