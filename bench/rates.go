@@ -71,7 +71,7 @@ func rateMetrics() []Metric {
 			{ID: rateMetric(rate, "p99"), Text: "p99 of a pair" + at, Unit: Milliseconds},
 			{ID: rateMetric(rate, "p999"), Text: "p99.9 of a pair" + at, Unit: Milliseconds},
 			{ID: rateMetric(rate, "cpu"), Text: "server CPU of a pair" + at, Unit: Microseconds},
-			{ID: rateMetric(rate, "client-cpu"), Text: "CPU of the load for it", Unit: Microseconds},
+			{ID: rateMetric(rate, "client-cpu"), Text: loadCPU, Unit: Microseconds},
 		}
 		for i := range own {
 			own[i].Kept = rateMetric(rate, "kept")

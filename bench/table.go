@@ -35,8 +35,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for _, n := range r.Notes {
 		fmt.Fprintf(&b, "- %s\n", n)
 	}
-	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median.\n\n")
-	b.WriteString(r.table(subjects, func(Metric) bool { return true }, true))
+	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median. The JSON file beside this has more.\n\n")
+	b.WriteString(r.table(subjects, func(m Metric) bool {
+		return m.Text != loadCPU && !strings.HasSuffix(m.ID, "-kept")
+	}, true))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -73,7 +75,7 @@ func (r *Report) table(systems []string, shown func(Metric) bool, spreads bool) 
 				st := StatOf(f.Values)
 				cell, any = amount(st.Median, f.Unit), true
 				if spreads && st.N > 1 {
-					cell += fmt.Sprintf(" (%.0f %%)", 100*st.Spread())
+					cell += fmt.Sprintf(" (%.0f%%)", 100*st.Spread())
 				}
 			}
 			row += " " + cell + " |"
