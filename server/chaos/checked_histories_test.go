@@ -3,6 +3,7 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -315,16 +316,15 @@ func checkedReport(all []*checkedRun, seed uint64) string {
 			fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s |\n", f.name, len(lasted), median(lasted), median(well),
 				most(well), longestIn(h.ops, h.spans[k]))
 		}
-		b.WriteString("\n| call | how many |\n|---|---|\n")
-		for _, list := range []map[string]int{texts(s.ByKind), texts(s.ByResult)} {
-			var names []string
-			for name := range list {
-				names = append(names, name)
+		for _, x := range []struct {
+			what string
+			list map[string]int
+		}{{"Calls", texts(s.ByKind)}, {"Results", texts(s.ByResult)}} {
+			var counts []string
+			for _, name := range slices.Sorted(maps.Keys(x.list)) {
+				counts = append(counts, fmt.Sprintf("%s %d", name, x.list[name]))
 			}
-			slices.Sort(names)
-			for _, name := range names {
-				fmt.Fprintf(&b, "| %s | %d |\n", name, list[name])
-			}
+			fmt.Fprintf(&b, "\n%s: %s.\n", x.what, strings.Join(counts, ", "))
 		}
 	}
 	return b.String()
