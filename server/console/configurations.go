@@ -2,7 +2,7 @@ package console
 
 import (
 	"context"
-	"net/url"
+	"iter"
 	"strconv"
 	"strings"
 
@@ -10,48 +10,28 @@ import (
 )
 
 // configurationsPage lists the configurations of a node.
-func configurationsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, n, after, err := listOf(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	prefix, err := prefixOf(q)
-	if err != nil {
-		return nil, err
-	}
-	p := &page{
-		Section: "Configurations", Node: path, Title: "Configurations in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Lead:   "A configuration is a small value with a version, its author and the values before it.",
-		Filter: &filter{Action: "/configurations", Node: path, Prefix: prefix},
-	}
-	t := newTable("configurations", "Configurations", "No configuration here.", col("Name"), col("Value"), col("Set"),
-		col("By"), numCol("Version"))
-	if prefix != "" {
-		t.Empty = "No configuration has a name that begins with “" + visible(prefix) + "”."
-	}
-	if after != "" {
-		t.First = address("/configurations", "node", path, "prefix", prefix)
-	}
-	var found []client.ConfigInfo
-	err = fill(&t, n.Configs(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)),
-		func(c *client.ConfigInfo) row {
-			found = append(found, *c)
-			return row{}
-		}, func(last *client.ConfigInfo) string {
-			return address("/configurations", "node", path, "prefix", prefix, "after", encodeName(last.Name))
-		})
-	t.Rows = rowsOf(ctx, found, func(c *client.ConfigInfo) row {
-		r := row{Key: encodeName(c.Name), Cells: []cell{nameCell(c.Name, semaphoreURL(path, client.ConfigPrefix+c.Name))}}
+var configurationsPage = (&nodeList[client.ConfigInfo]{
+	path: "/configurations", noun: "configuration",
+	page: page{Section: "Configurations", Title: "Configurations in",
+		Lead: "A configuration is a small value with a version, its author and the values before it."},
+	table: newTable("configurations", "Configurations", "No configuration here.",
+		col("Name"), col("Value"), col("Set"), col("By"), numCol("Version")),
+	read: func(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption,
+	) iter.Seq2[client.ConfigInfo, error] {
+		return n.Configs(ctx, prefix, opts...)
+	},
+	name: func(c *client.ConfigInfo) string { return c.Name }, rows: rowsOf[client.ConfigInfo],
+	row: func(ctx context.Context, n *client.Node, c *client.ConfigInfo) row {
+		name := nameCell(c.Name, semaphoreURL(n.Path(), client.ConfigPrefix+c.Name))
+		r := row{Key: encodeName(c.Name), Cells: []cell{name}}
 		now, err := n.Config(c.Name).Get(ctx, client.ReadConsistency(client.Relaxed))
 		if err != nil { // it is gone meanwhile, or no configuration
 			return row{Key: r.Key, Cells: append(r.Cells, none(), none(), none(), number(c.Version))}
 		}
 		r.Cells = append(r.Cells, valueCell(now.Data), since(now.Time), authorCell(&now), number(now.Version))
 		return r
-	})
-	p.Tables = []table{t}
-	return p, err
-}
+	},
+}).show
 
 // valueCell is the beginning of a value.
 func valueCell(data []byte) cell {

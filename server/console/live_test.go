@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -186,25 +187,24 @@ func TestSameViews(t *testing.T) {
 // TestMemo: a row is made once of the same, and again when it has been away.
 func TestMemo(t *testing.T) {
 	var m memo
-	made := 0
+	var made atomic.Int64
+	build := func(n *int) row { made.Add(1); return row{Key: strconv.Itoa(*n)} }
 	read := func(list ...int) {
-		ctx := m.remembering(t.Context())
-		for _, n := range list {
-			r := rowOf(ctx, n, func(n *int) row { made++; return row{Key: strconv.Itoa(*n)} })
-			if r.Key != strconv.Itoa(n) {
-				t.Errorf("the row of %d is that of %s", n, r.Key)
+		for i, r := range rowsOf(m.remembering(t.Context()), list, build) {
+			if r.Key != strconv.Itoa(list[i]) {
+				t.Errorf("the row of %d is that of %s", list[i], r.Key)
 			}
 		}
 	}
 	for _, x := range []struct {
 		list []int
-		want int
+		want int64
 	}{{[]int{1, 2}, 2}, {[]int{1, 2}, 2}, {[]int{2, 3}, 3}, {[]int{1}, 4}} {
-		if read(x.list...); made != x.want {
-			t.Errorf("%d rows were made after %v, want %d", made, x.list, x.want)
+		if read(x.list...); made.Load() != x.want {
+			t.Errorf("%d rows were made after %v, want %d", made.Load(), x.list, x.want)
 		}
 	}
-	if r := rowOf(t.Context(), 7, func(n *int) row { return row{Key: strconv.Itoa(*n)} }); r.Key != "7" {
-		t.Errorf("without a view the row is %+v", r)
+	if r := rowsOf(t.Context(), []int{7}, build); len(r) != 1 || r[0].Key != "7" {
+		t.Errorf("without a view the rows are %+v", r)
 	}
 }

@@ -19,23 +19,9 @@ func (m *memo) remembering(ctx context.Context) context.Context {
 	return context.WithValue(ctx, memoKey{}, m)
 }
 
-// rowOf is the row that build makes of from. Whatever else the row depends on is the same in all
-// reads of a view, such as the address of its page.
-func rowOf[T comparable](ctx context.Context, from T, build func(*T) row) row {
-	m, ok := ctx.Value(memoKey{}).(*memo)
-	if !ok {
-		return build(&from)
-	}
-	r, known := m.before[from]
-	if !known {
-		r = build(&from)
-	}
-	m.now[from] = r
-	return r
-}
-
-// rowsOf returns the rows that build makes of a list, as rowOf does. Several are built at a time,
-// because building one asks the cluster.
+// rowsOf returns the rows that build makes of a list. Whatever else a row depends on is the same in
+// all reads of a view, such as the address of its page. Several are built at a time, because building
+// one may ask the cluster.
 func rowsOf[T comparable](ctx context.Context, list []T, build func(*T) row) []row {
 	m, _ := ctx.Value(memoKey{}).(*memo)
 	rows := make([]row, len(list))

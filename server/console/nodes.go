@@ -29,20 +29,21 @@ func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after != "" {
 		t.First = "/nodes"
 	}
-	var found []admin.NodeInfo
-	err := fill(&t, admin.Nodes(v.client).List(ctx, "", client.After(after), client.MaxItems(pageSize+1)),
-		func(n *admin.NodeInfo) row {
-			found = append(found, *n)
-			depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4)
-			path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
-			if depth > 0 {
-				path.Kind += " d" + string(rune('0'+depth))
-			}
-			return row{Key: n.Path, Cells: []cell{
-				path, none(), none(), none(), none(), none(), text(consistencyText(*n.Config.ReadConsistency)),
-				duration(*n.Config.GracePeriod), since(n.CreatedAt),
-			}}
-		}, func(last *admin.NodeInfo) string { return address("/nodes", "after", last.Path) })
+	found, more, err := pageOf(admin.Nodes(v.client).List(ctx, "", client.After(after), client.MaxItems(pageSize+1)))
+	for i := range found {
+		n := &found[i]
+		path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
+		if depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4); depth > 0 {
+			path.Kind += " d" + string(rune('0'+depth))
+		}
+		t.Rows = append(t.Rows, row{Key: n.Path, Cells: []cell{
+			path, none(), none(), none(), none(), none(), text(consistencyText(*n.Config.ReadConsistency)),
+			duration(*n.Config.GracePeriod), since(n.CreatedAt),
+		}})
+	}
+	if more {
+		t.Next = address("/nodes", "after", found[len(found)-1].Path)
+	}
 	v.addUsage(ctx, &t, found)
 	p.Tables = []table{t}
 	return p, err

@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"iter"
 	"net/url"
 	"slices"
 	"strconv"
@@ -194,24 +193,6 @@ func (t *table) dropActions() {
 
 func newTable(id, title, empty string, columns ...column) table {
 	return table{ID: id, Title: title, Empty: empty, Columns: columns}
-}
-
-// fill adds the rows of a page of a list to a table. next is the address of the page behind an
-// item: one more than a page has says that there is another.
-func fill[T any](t *table, list iter.Seq2[T, error], build func(*T) row, next func(last *T) string) error {
-	var last T
-	for x, err := range list {
-		if err != nil {
-			return err
-		}
-		if len(t.Rows) == pageSize {
-			t.Next = next(&last)
-			break
-		}
-		last = x
-		t.Rows = append(t.Rows, build(&x))
-	}
-	return nil
 }
 
 func col(title string) column    { return column{Title: title} }

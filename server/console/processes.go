@@ -13,32 +13,20 @@ import (
 )
 
 // processesPage lists the coordination processes of a node.
-func processesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, n, after, err := listOf(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	p := &page{
-		Section: "Processes", Node: path, Title: "Processes in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Lead: "The members of a process agree in rounds: all prepare, the coordinator decides, all complete.",
-	}
-	t := newTable("processes", "Processes", "No process here.",
-		col("Process"), col("Phase"), numCol("Members"), numCol("Epoch"), col("Coordinator"))
-	if after != "" {
-		t.First = address("/processes", "node", path)
-	}
-	err = fill(&t, process.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)),
-		func(x *process.Info) row {
-			return row{Key: encodeName(x.Name), Cells: []cell{
-				nameCell(x.Name, objectURL(admin.ObjectProcess, path, x.Name)), phaseCell(x.Phase),
-				number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator, ""),
-			}}
-		}, func(last *process.Info) string {
-			return address("/processes", "node", path, "after", encodeName(last.Name))
-		})
-	p.Tables = []table{t}
-	return p, err
-}
+var processesPage = (&nodeList[process.Info]{
+	path: "/processes",
+	page: page{Section: "Processes", Title: "Processes in",
+		Lead: "The members of a process agree in rounds: all prepare, the coordinator decides, all complete."},
+	table: newTable("processes", "Processes", "No process here.",
+		col("Process"), col("Phase"), numCol("Members"), numCol("Epoch"), col("Coordinator")),
+	read: process.List, name: func(x *process.Info) string { return x.Name },
+	row: func(_ context.Context, n *client.Node, x *process.Info) row {
+		return row{Key: encodeName(x.Name), Cells: []cell{
+			nameCell(x.Name, objectURL(admin.ObjectProcess, n.Path(), x.Name)), phaseCell(x.Phase),
+			number(uint64(x.Members)), number(x.Epoch), coordinatorCell(n.Path(), x.Phase, x.Coordinator, ""),
+		}}
+	},
+}).show
 
 func phaseCell(phase process.Phase) cell {
 	c := text(strings.ToLower(phase.String()))

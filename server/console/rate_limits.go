@@ -19,32 +19,20 @@ const (
 )
 
 // limitsPage lists the trees of rate limits of a node.
-func limitsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, n, after, err := listOf(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	p := &page{
-		Section: "Rate limits", Node: path, Title: "Rate limits in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Lead: "Clients lease rates and decide about each call by themselves. All together they stay below the limit.",
-	}
-	t := newTable("limits", "Rate limits", "No rate limit here.",
-		col("Limit"), numCol("Rate per second"), numCol("Resources"), numCol("Sessions"))
-	if after != "" {
-		t.First = address("/limits", "node", path)
-	}
-	list := ratelimit.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1))
-	err = fill(&t, list, func(x *ratelimit.Info) row {
+var limitsPage = (&nodeList[ratelimit.Info]{
+	path: "/limits",
+	page: page{Section: "Rate limits", Title: "Rate limits in",
+		Lead: "Clients lease rates and decide about each call by themselves. All together they stay below the limit."},
+	table: newTable("limits", "Rate limits", "No rate limit here.",
+		col("Limit"), numCol("Rate per second"), numCol("Resources"), numCol("Sessions")),
+	read: ratelimit.List, name: func(x *ratelimit.Info) string { return x.Name },
+	row: func(_ context.Context, n *client.Node, x *ratelimit.Info) row {
 		return row{Key: encodeName(x.Name), Cells: []cell{
-			nameCell(x.Name, objectURL(admin.ObjectLimit, path, x.Name)), unitsRate(*x.Config.Rate), number(x.Resources),
+			nameCell(x.Name, objectURL(admin.ObjectLimit, n.Path(), x.Name)), unitsRate(*x.Config.Rate), number(x.Resources),
 			zeroQuiet(x.Participants),
 		}}
-	}, func(last *ratelimit.Info) string {
-		return address("/limits", "node", path, "after", encodeName(last.Name))
-	})
-	p.Tables = []table{t}
-	return p, err
-}
+	},
+}).show
 
 // limitPage shows a resource of a rate limit with all below it: what is granted of it, what is used
 // and what waits, and which sessions have which rate and why.

@@ -14,32 +14,20 @@ import (
 )
 
 // rolloutsPage lists the rollouts of a node.
-func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, n, after, err := listOf(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	p := &page{
-		Section: "Rollouts", Node: path, Title: "Rollouts in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Lead: "A rollout brings versions to the instances of one location after another.",
-	}
-	t := newTable("rollouts", "Rollouts", "No rollout here.",
-		col("Rollout"), col("State"), numCol("Newest version"), numCol("Locations"), numCol("Instances"))
-	if after != "" {
-		t.First = address("/rollouts", "node", path)
-	}
-	err = fill(&t, rollout.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)),
-		func(r *rollout.Info) row {
-			return row{Key: encodeName(r.Track), Cells: []cell{
-				nameCell(r.Track, objectURL(admin.ObjectTrack, path, r.Track)), rolloutState(r),
-				versionCell(r.Last), number(r.Locations), number(r.Instances),
-			}}
-		}, func(last *rollout.Info) string {
-			return address("/rollouts", "node", path, "after", encodeName(last.Track))
-		})
-	p.Tables = []table{t}
-	return p, err
-}
+var rolloutsPage = (&nodeList[rollout.Info]{
+	path: "/rollouts",
+	page: page{Section: "Rollouts", Title: "Rollouts in",
+		Lead: "A rollout brings versions to the instances of one location after another."},
+	table: newTable("rollouts", "Rollouts", "No rollout here.",
+		col("Rollout"), col("State"), numCol("Newest version"), numCol("Locations"), numCol("Instances")),
+	read: rollout.List, name: func(r *rollout.Info) string { return r.Track },
+	row: func(_ context.Context, n *client.Node, r *rollout.Info) row {
+		return row{Key: encodeName(r.Track), Cells: []cell{
+			nameCell(r.Track, objectURL(admin.ObjectTrack, n.Path(), r.Track)), rolloutState(r),
+			versionCell(r.Last), number(r.Locations), number(r.Instances),
+		}}
+	},
+}).show
 
 // troubles are the states of locations that somebody should know of, the gravest first.
 var troubles = []rollout.State{
@@ -70,18 +58,6 @@ func rolloutState(r *rollout.Info) cell {
 		return stateCell(rollout.AllConverged)
 	}
 	return text("under way")
-}
-
-// listOf is what the lists of a node have in common: the node, and the name that the page begins
-// behind.
-func listOf(ctx context.Context, v *viewer, q url.Values) (path string, n *client.Node, after string, err error) {
-	if text := q.Get("after"); text != "" {
-		if after, err = decodeName(text); err != nil {
-			return "", nil, "", err
-		}
-	}
-	path, n, err = v.nodeOf(ctx, q)
-	return path, n, after, err
 }
 
 // objectOf is a node, and the name of what a page shows of it.

@@ -28,17 +28,11 @@ type scan struct {
 
 // page reads the list. The server has no index of kinds, so a page goes through names.
 func (x *scan) page(ctx context.Context, v *viewer, q url.Values, p *page) (*page, error) {
-	path, n, after, err := listOf(ctx, v, q)
+	p, n, after, err := p.ofNode(ctx, v, q, x.path, true)
 	if err != nil {
 		return nil, err
 	}
-	prefix, err := prefixOf(q)
-	if err != nil {
-		return nil, err
-	}
-	p.Node, p.Name, p.Crumbs = path, visible(path), nodeCrumbs(path)
-	p.Filter = &filter{Action: x.path, Node: path, Prefix: prefix}
-	t := x.table
+	path, prefix, t := p.Node, p.Filter.Prefix, x.table
 	if after != "" {
 		t.First = address(x.path, "node", path, "prefix", prefix)
 	}

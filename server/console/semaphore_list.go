@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"iter"
 	"net/url"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -10,39 +11,32 @@ import (
 )
 
 // semaphoresPage lists the semaphores of a node.
-func semaphoresPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	path, n, after, err := listOf(ctx, v, q)
-	if err != nil {
-		return nil, err
-	}
-	prefix, err := prefixOf(q)
-	if err != nil {
-		return nil, err
-	}
+func semaphoresPage(ctx context.Context, v *viewer, q url.Values) (p *page, err error) {
 	order := q.Get("order")
-	p := &page{
-		Section: "Semaphores", Node: path, Title: "Semaphores in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Filter: &filter{Action: "/semaphores", Node: path, Prefix: prefix, Order: order,
-			Orders: semaphoreOrders(path, prefix, order)},
-	}
 	if order == byWaiters || order == byAge {
-		return p, wantedSemaphores(ctx, v, p, order)
+		if p, _, _, err = semaphores.page.ofNode(ctx, v, q, semaphores.path, true); err == nil {
+			err = wantedSemaphores(ctx, v, p, order)
+		}
+	} else {
+		p, err = semaphores.show(ctx, v, q)
 	}
-	t := semaphoreTable("Semaphores", "No semaphore here.")
-	if prefix != "" {
-		t.Empty = "No semaphore has a name that begins with “" + visible(prefix) + "”."
+	if err != nil {
+		return nil, err
 	}
-	if after != "" {
-		t.First = address("/semaphores", "node", path, "prefix", prefix)
-	}
-	err = fill(&t, n.List(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)),
-		func(s *client.SemaphoreInfo) row {
-			return rowOf(ctx, *s, func(s *client.SemaphoreInfo) row { return semaphoreRow(path, s) })
-		}, func(last *client.SemaphoreInfo) string {
-			return address("/semaphores", "node", path, "prefix", prefix, "after", encodeName(last.Name))
-		})
-	p.Tables = []table{t}
-	return p, err
+	p.Filter.Order, p.Filter.Orders = order, semaphoreOrders(p.Node, p.Filter.Prefix, order)
+	return p, nil
+}
+
+var semaphores = &nodeList[client.SemaphoreInfo]{
+	path: "/semaphores", noun: "semaphore", page: page{Section: "Semaphores", Title: "Semaphores in"},
+	table: newTable("semaphores", "Semaphores", "No semaphore here.",
+		col("Name"), col("Units held"), numCol("Owners"), numCol("Waiters"), col("Kind"), numCol("Data")),
+	read: func(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption,
+	) iter.Seq2[client.SemaphoreInfo, error] {
+		return n.List(ctx, prefix, opts...)
+	},
+	name: func(s *client.SemaphoreInfo) string { return s.Name },
+	rows: rowsOf[client.SemaphoreInfo], row: semaphoreRow,
 }
 
 // prefixOf is how the names begin that a list shows.
@@ -55,19 +49,14 @@ func prefixOf(q url.Values) (string, error) {
 	return prefix, nil
 }
 
-func semaphoreTable(title, empty string) table {
-	return newTable("semaphores", title, empty,
-		col("Name"), col("Units held"), numCol("Owners"), numCol("Waiters"), col("Kind"), numCol("Data"))
-}
-
-func semaphoreRow(path string, s *client.SemaphoreInfo) row {
+func semaphoreRow(_ context.Context, n *client.Node, s *client.SemaphoreInfo) row {
 	data := none()
 	if s.DataLen > 0 {
 		data = cell{Text: bytesText(s.DataLen)}
 	}
 	data.Kind += " num"
 	return row{Key: encodeName(s.Name), Cells: []cell{
-		nameCell(s.Name, semaphoreURL(path, s.Name)), heldCell(s.Used, s.Limit), zeroQuiet(s.NumOwners),
+		nameCell(s.Name, semaphoreURL(n.Path(), s.Name)), heldCell(s.Used, s.Limit), zeroQuiet(s.NumOwners),
 		waitersCell(s.NumWaiters), quiet(string(kindOfInfo(s))), data,
 	}}
 }

@@ -25,12 +25,11 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after > 0 {
 		t.First = address("/sessions", "node", path)
 	}
-	err = fill(&t, admin.OfNode(n).Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)),
-		func(s *admin.SessionInfo) row {
-			return rowOf(ctx, *s, func(s *admin.SessionInfo) row { return sessionRow(path, s) })
-		}, func(last *admin.SessionInfo) string {
-			return address("/sessions", "node", path, "after", strconv.FormatUint(last.ID, 10))
-		})
+	found, more, err := pageOf(admin.OfNode(n).Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)))
+	t.Rows = rowsOf(ctx, found, func(s *admin.SessionInfo) row { return sessionRow(path, s) })
+	if more {
+		t.Next = address("/sessions", "node", path, "after", strconv.FormatUint(found[len(found)-1].ID, 10))
+	}
 	p.Tables = []table{t}
 	return p, err
 }
@@ -80,17 +79,19 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		col("Semaphore"), numCol("Token"), numCol("Units"), col("Held in all"))
 	waits := newTable("waits", "Waits for", "It waits for nothing.",
 		col("Semaphore"), numCol("Token"), numCol("Wants"), col("Held in all"), numCol("Waiters"))
-	count := 0
+	var entries []client.SemaphoreInfo
 	for e, err := range n.List(ctx, "", client.OfSession(id), client.MaxItems(maxHoldings+1)) {
 		if err != nil {
 			return nil, err
 		}
-		if count++; count > maxHoldings {
+		if len(entries) == maxHoldings {
 			held.Count = "the first " + group(maxHoldings) + " of what it holds and waits for"
 			break
 		}
-		r := rowOf(ctx, e, func(e *client.SemaphoreInfo) row { return entryRow(path, e) })
-		if e.Waiting {
+		entries = append(entries, e)
+	}
+	for i, r := range rowsOf(ctx, entries, func(e *client.SemaphoreInfo) row { return entryRow(path, e) }) {
+		if entries[i].Waiting {
 			waits.Rows = append(waits.Rows, r)
 		} else {
 			held.Rows = append(held.Rows, r)
