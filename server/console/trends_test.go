@@ -33,9 +33,9 @@ func TestTrends(t *testing.T) {
 		t.Fatal(err)
 	}
 	show := func(past ...admin.TopPoint) *page {
-		v.mu.Lock()
-		v.past, v.pastAt = past, time.Now().Add(time.Hour)
-		v.mu.Unlock()
+		v.past.mu.Lock()
+		v.past.last, v.past.at = past, time.Now().Add(time.Hour)
+		v.past.mu.Unlock()
 		p, err := overviewPage(t.Context(), v, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -40,13 +40,34 @@ type viewer struct {
 	client *client.Client
 	admin  *admin.Client
 
-	mu      sync.Mutex
-	who     *admin.Identity // last known
-	askedAt time.Time
-	nodes   map[string]knownNode
-	past    []admin.TopPoint // last known
-	pastAt  time.Time
-	users   int // sessions; guarded by viewers.mu
+	who   recent[*admin.Identity]
+	past  recent[[]admin.TopPoint]
+	mu    sync.Mutex
+	nodes map[string]*recent[*client.Node]
+	users int // sessions; guarded by viewers.mu
+}
+
+// recent is an answer of the cluster that is used for a while.
+type recent[T any] struct {
+	mu   sync.Mutex
+	last T
+	at   time.Time
+}
+
+func (r *recent[T]) get(most time.Duration, ask func() (T, error)) (T, error) {
+	r.mu.Lock()
+	last, at := r.last, r.at
+	r.mu.Unlock()
+	if time.Since(at) < most {
+		return last, nil
+	}
+	last, err := ask()
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.last, r.at = last, time.Now()
+	}
+	return last, err
 }
 
 // pastTime is how long an answer about the last minutes is used: a point is added each 15 s.
@@ -54,38 +75,12 @@ const pastTime = 5 * time.Second
 
 // history returns what the cluster did in the last 15 minutes, as of at most pastTime ago.
 func (v *viewer) history(ctx context.Context) ([]admin.TopPoint, error) {
-	v.mu.Lock()
-	past, fresh := v.past, time.Since(v.pastAt) < pastTime
-	v.mu.Unlock()
-	if fresh {
-		return past, nil
-	}
-	past, err := v.admin.History(ctx)
-	if err != nil {
-		return nil, err
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.past, v.pastAt = past, time.Now()
-	return past, nil
+	return v.past.get(pastTime, func() ([]admin.TopPoint, error) { return v.admin.History(ctx) })
 }
 
 // identity says who the viewer is and whether rights count, as of at most rightsTime ago.
 func (v *viewer) identity(ctx context.Context) (*admin.Identity, error) {
-	v.mu.Lock()
-	who, fresh := v.who, time.Since(v.askedAt) < rightsTime
-	v.mu.Unlock()
-	if who != nil && fresh {
-		return who, nil
-	}
-	who, err := v.admin.WhoAmI(ctx)
-	if err != nil {
-		return nil, err
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.who, v.askedAt = who, time.Now()
-	return who, nil
+	return v.who.get(rightsTime, func() (*admin.Identity, error) { return v.admin.WhoAmI(ctx) })
 }
 
 // nodeTime is how long a path is taken for the same node. A node that was dropped and created again
@@ -95,30 +90,19 @@ const nodeTime = 5 * time.Second
 // maxNodes bounds the paths of a viewer that are remembered.
 const maxNodes = 64
 
-type knownNode struct {
-	node *client.Node
-	at   time.Time
-}
-
 // node is the coordination node of a path, as of at most nodeTime ago: pages that are looked at are
 // read again and again.
 func (v *viewer) node(ctx context.Context, path string) (*client.Node, error) {
 	v.mu.Lock()
 	known := v.nodes[path]
+	if known == nil {
+		if known = new(recent[*client.Node]); v.nodes == nil || len(v.nodes) >= maxNodes {
+			v.nodes = make(map[string]*recent[*client.Node])
+		}
+		v.nodes[path] = known
+	}
 	v.mu.Unlock()
-	if known.node != nil && time.Since(known.at) < nodeTime {
-		return known.node, nil
-	}
-	n, err := v.client.Node(ctx, path)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.nodes == nil || len(v.nodes) >= maxNodes {
-		v.nodes = make(map[string]knownNode)
-	}
-	if delete(v.nodes, path); err == nil {
-		v.nodes[path] = knownNode{n, time.Now()}
-	}
-	return n, err
+	return known.get(nodeTime, func() (*client.Node, error) { return v.client.Node(ctx, path) })
 }
 
 // viewers are the clients of a console, by credentials.
