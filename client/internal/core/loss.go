@@ -262,17 +262,16 @@ func (t *trouble) paused(e *Engine, sent time.Duration) {
 func (t *trouble) add(e *Engine, instance uint64, heard time.Duration, cause lossCause) {
 	if cause != unreachable {
 		t.spend(e, cause, e.now)
-		if cause == noLeader && t.silent != 0 && t.silent != instance { // only the leader is not reached
-			t.spent[unreachable] -= t.streak
-			t.spent[noLeader] += t.streak
-		}
-		t.silent, t.streak = 0, 0
+		t.heardFrom(instance, cause)
 		return
 	}
-	t.spend(e, answeredLate, heard)
+	if t.spend(e, answeredLate, heard) > 0 {
+		t.heardFrom(instance, noLeader)
+	}
 	for _, c := range e.conns { // others may have answered what others asked
-		if c.up && c.instance != instance {
+		if c.up && c.instance != instance && c.heard > t.until {
 			t.spend(e, noLeader, c.heard)
+			t.heardFrom(c.instance, noLeader)
 		}
 	}
 	d := t.spend(e, unreachable, e.now)
@@ -284,6 +283,16 @@ func (t *trouble) add(e *Engine, instance uint64, heard time.Duration, cause los
 		t.silent = 0
 	}
 	t.streak += d
+}
+
+// heardFrom notes that an instance speaks. If it is another one than the only one that was silent, that
+// is the leader, and the network is well.
+func (t *trouble) heardFrom(instance uint64, cause lossCause) {
+	if cause == noLeader && t.silent != 0 && t.silent != instance {
+		t.spent[unreachable] -= t.streak
+		t.spent[noLeader] += t.streak
+	}
+	t.silent, t.streak = 0, 0
 }
 
 // end accounts for the time until the end of the session.
@@ -387,6 +396,10 @@ func (t *trouble) words(e *Engine, cause lossCause, d time.Duration) (text strin
 		if x.cause == cause {
 			return fmt.Sprintf("%s (%v)", text, x.err)
 		}
+	}
+	if n := len(t.steps); n > 0 && cause == noLeader {
+		x := t.steps[n-1]
+		return fmt.Sprintf("%s: %s did not answer (%v), and others do not lead", text, addressOf(e, "", x.instance), x.err)
 	}
 	return text
 }

@@ -45,7 +45,9 @@ type worldClient struct {
 	known   map[uint64]uint64 // by shard: the index that no read may miss
 	skew    time.Duration     // of its clock: one part in so many
 	holds   bool              // it gives nothing back
-	dials   []delayedDial
+
+	othersHeard time.Duration // when an instance that does not lead the home shard was heard last
+	dials       []delayedDial
 
 	asleepAt, asleep   time.Duration
 	stopped, wasAsleep bool
@@ -131,6 +133,9 @@ func (c *worldClient) carry() {
 			k.toClient = k.toClient[1:]
 		}
 		if len(frames) > 0 {
+			if k.instance != w.leaders[homeShard(c.s.ID)] {
+				c.othersHeard = w.now
+			}
 			c.e.Received(c.now(), k.conn, frames)
 			c.check()
 		}
