@@ -234,6 +234,7 @@ type LimitRefreshReply struct {
 	Length                   uint64 // of the lease of a session that began long ago, in ms
 	Again                    bool   // refresh again at once: so the server knows which leases are in use
 	Leaves                   []LimitLease
+	Clock                    uint64 // the leader's, in ms: it was not later when the refresh was sent
 }
 
 // LimitLease is the lease of one leaf. A bucket with another rate or burst than before keeps its
@@ -264,6 +265,7 @@ func (m *LimitRefreshReply) fields(f *fields) {
 	for l := list(f, "leaves", 13, &m.Leaves); l.next(f); {
 		l.item().fields(f)
 	}
+	f.trailingUint("clock", &m.Clock)
 }
 
 func (m *LimitLease) fields(f *fields) {
@@ -293,23 +295,27 @@ func (m *LimitRefreshReply) DecodeBody(b []byte) error {
 	return f.err()
 }
 
-// LimitAcquire takes units of leaves of a tree from the leader, to be used at once. Each of its
-// calls takes its amount of all the leaves, or of none. A client uses the units within 0.85 of
-// Within from when it sent the request, and only if it has taken no reply of a later leadership.
+// LimitAcquire takes units of leaves of a tree from the leader, to be used at once. Its call takes its
+// amount of all the leaves, or of none. The leader holds it until the call is admitted. A client uses
+// the units before the time of the leader's clock that the reply names, and only if it has taken no
+// reply of a later leadership. It knows the clock by refreshes: this was not later when it sent one.
 // Reply: LimitAcquireReply.
 type LimitAcquire struct {
 	Session uint64
 	Path    []byte // of any resource of the tree
 	Seq     uint64 // rises with each acquire of the session for the tree
-	Done    uint64 // the client has used its grants up to this one, or never will
-	Within  uint64 // ms
+	Done    uint64 // of a client of 0.2: it has used its grants up to this one, or never will
+	Within  uint64 // ms; a leader of 0.2 counts the units for so long, as it knows no later answer
 	Leaves  []LimitNeed
-	Calls   []LimitCall // in their order
-	Wait    bool        // keep a turn for the rest; else amounts that are not granted now are dropped
+	Calls   []LimitCall // the first one counts
+	Wait    bool        // of 0.2, where it has no effect without Hold any more
 
 	// Back returns what the acquire with this number was granted: it came too late, or another tree
-	// has refused what was wanted together. The request asks for nothing then; 0: it asks.
+	// has refused what was wanted together. One that is held is answered. The request asks for nothing
+	// then; 0: it asks.
 	Back uint64
+	Used uint64 // what the acquire with this number was granted is used; without leaves it asks for nothing
+	Hold uint64 // 1: until the call is admitted; 0: it is answered at once
 }
 
 // LimitCall is a call that wants units.
@@ -330,7 +336,7 @@ func (m *LimitAcquire) fields(f *fields) {
 	f.uint("seq", &m.Seq)
 	f.uint("done", &m.Done)
 	f.uint("within", &m.Within)
-	asks := f.checks() && m.Back == 0
+	asks := f.checks() && m.Back == 0 && (m.Used == 0 || len(m.Leaves) > 0)
 	if asks && (m.Seq == 0 || m.Done >= m.Seq) {
 		f.refuse("acquire %d follows %d; number acquires upwards, from 1 on", m.Seq, m.Done)
 	}
@@ -356,18 +362,24 @@ func (m *LimitAcquire) fields(f *fields) {
 	}
 	f.bool("wait", &m.Wait)
 	f.uint("back", &m.Back)
+	if f.pass != encode || m.Used != 0 || m.Hold != 0 {
+		f.uint("used", &m.Used)
+		f.uint("hold", &m.Hold)
+	}
 }
 
 func (m *LimitAcquire) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *LimitAcquire) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *LimitAcquire) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// LimitAcquireReply says which calls were granted.
+// LimitAcquireReply answers a call that is admitted, or will not be.
 type LimitAcquireReply struct {
-	Granted uint64 // number of calls, from the first one on
-	Retry   uint64 // ms after which to ask again for the next one; 0: all were granted
+	Granted uint64 // 1: the call is admitted
+	Retry   uint64 // of one that is not: ms after which its units could be there
 
 	BucketEpoch, LeaderEpoch uint64 // the leadership
+
+	Until uint64 // time of the leader's clock until which the units are used, in ms
 }
 
 func (m *LimitAcquireReply) fields(f *fields) {
@@ -376,6 +388,7 @@ func (m *LimitAcquireReply) fields(f *fields) {
 	f.uint("retry", &m.Retry)
 	f.uint("bucket epoch", &m.BucketEpoch)
 	f.uint("leader epoch", &m.LeaderEpoch)
+	f.trailingUint("until", &m.Until)
 }
 
 func (m *LimitAcquireReply) AppendBody(b []byte) []byte {
