@@ -102,7 +102,7 @@ func (x *Together) Wait(ctx context.Context, n uint64) error {
 
 // WaitAtMost is [Limiter.WaitAtMost] for all.
 func (x *Together) WaitAtMost(ctx context.Context, n uint64, most time.Duration) (ok bool, err error) {
-	r, err := x.Reserve(n)
+	r, err := x.reserve(n, most <= 0)
 	if err != nil {
 		return false, err
 	}
@@ -111,7 +111,9 @@ func (x *Together) WaitAtMost(ctx context.Context, n uint64, most time.Duration)
 
 // Reserve takes a place in the queues of all for n units of each. Errors: those of Wait that come
 // at once.
-func (x *Together) Reserve(n uint64) (*Reservation, error) {
+func (x *Together) Reserve(n uint64) (*Reservation, error) { return x.reserve(n, false) }
+
+func (x *Together) reserve(n uint64, try bool) (*Reservation, error) {
 	amount, ok := amountOf(n)
 	if x.err != nil {
 		return nil, x.err
@@ -128,7 +130,7 @@ func (x *Together) Reserve(n uint64) (*Reservation, error) {
 	if amount == 0 || len(x.list) == 0 {
 		return &Reservation{}, nil
 	}
-	c := &call{amount: amount}
+	c := &call{amount: amount, try: try}
 	for _, l := range x.list {
 		l.l.attempt(amount)
 		c.leaves = append(c.leaves, l.l)

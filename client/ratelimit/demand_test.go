@@ -181,7 +181,7 @@ func TestWaitingChanges(t *testing.T) {
 	enqueue := func() { m.enqueue(x.now, &call{leaves: []*leaf{x.l}, amount: 0}) }
 	finish := func() {
 		for c := x.l.head(); c != nil; c = x.l.head() {
-			m.finish(c, nil)
+			m.finish(x.now, c, nil)
 		}
 	}
 	if n := x.looks(1, enqueue); n != 1 || !x.refresh(func() {}) {

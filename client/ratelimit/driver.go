@@ -153,12 +153,16 @@ func (e *engine) forget() {
 
 // do sends a request, and hands its answer to the machine.
 func (e *engine) do(o *handle.Object, a *action) {
-	try := requestTry
-	if a.kind == doRefresh {
-		try = max(time.Duration(a.length)*time.Millisecond/2, leastTry)
+	ctx := o.Context()
+	if a.kind != doAcquire { // which is answered when it is admitted
+		try := requestTry
+		if a.kind == doRefresh {
+			try = max(time.Duration(a.length)*time.Millisecond/2, leastTry)
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, try)
+		defer cancel()
 	}
-	ctx, cancel := context.WithTimeout(o.Context(), try)
-	defer cancel()
 	var err error
 	var reply protocol.Message
 	switch m := a.msg.(type) {

@@ -2,72 +2,142 @@ package ratelimit
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// grant is units that the server gave out. They are used soon after they were asked for, or never:
-// the server lets nobody else have the room for them until then. They are used only if nothing is
-// known of a later leader, which need not know of them.
+// grant is units that the server gave out. They are used soon, or never: the server lets nobody else have the room
+// for them until then. They are used only if nothing is known of a later leader, which need not know of them.
 type grant struct {
-	part *part
-	gen  uint64 // of the part's session
-	seq  uint64
-
+	gen                      uint64 // of the part's session
+	seq                      uint64
 	bucketEpoch, leaderEpoch uint64 // of the leader that gave them out
 	until                    int64  // they are used before that
 }
 
-// Units are used within four times what the slowest of the last acquires took, and within so many
-// ms at least. Before the first one that time is unknown.
-const (
-	slowFirst   = int64(50e6)
-	slowTimes   = 4
-	leastWithin = 20
-)
-
-// acquire numbers a request for units.
-func (m *machine) acquire(now int64, p *part, q *protocol.LimitAcquire) grant {
-	m.seq++
-	q.Seq, q.Done = m.seq, m.seq-1
-	if len(p.asks) > 0 {
-		q.Done = slices.Min(p.asks) - 1
-	}
-	p.asks = append(p.asks, q.Seq)
-	p.acquires++
-	q.Within = uint64(min(max(slowTimes*p.slow/1e6, leastWithin), protocol.MaxLimitWithin))
-	return grant{part: p, gen: p.gen, seq: q.Seq, until: usable(now, q.Within)}
+// ask is a request for units of one tree, for a call. It is open at the server until the call is admitted.
+type ask struct {
+	part    *part
+	leaves  []*leaf
+	seq     uint64
+	open    bool
+	granted bool
+	grant   grant
+	at      int64 // not before that
 }
 
-// usable is until when units are used that are asked for now. The server counts all of the time:
-// the rest is for clocks that differ.
-func usable(now int64, within uint64) int64 { return now + int64(within)*1e6/beliefDen*beliefNum }
-
-// took notes how long an acquire took. It is forgotten little by little.
-func (p *part) took(ns int64) { p.slow = max(ns, p.slow-p.slow/16) }
-
-// usable reports whether the units may be used.
-func (g *grant) usable(now int64) bool {
-	p := g.part
-	return now < g.until && g.gen == p.gen &&
-		cmp.Or(cmp.Compare(g.bucketEpoch, p.bucketEpoch), cmp.Compare(g.leaderEpoch, p.leaderEpoch)) >= 0
+// leaderClock bounds the clock of a leader: it was not later than clock at a time in ns.
+type leaderClock struct {
+	bucketEpoch, leaderEpoch, clock uint64
+	at                              int64
 }
 
-// done notes that the units were used, or never will be.
-func (g *grant) done() {
-	if p := g.part; g.gen == p.gen {
-		p.asks = slices.DeleteFunc(p.asks, func(seq uint64) bool { return seq == g.seq })
-	}
+func compareLeaders(bucketA, leaderA, bucketB, leaderB uint64) int {
+	return cmp.Or(cmp.Compare(bucketA, bucketB), cmp.Compare(leaderA, leaderB))
 }
 
-// back gives units back to the server.
-func (m *machine) back(g *grant) {
-	g.done()
-	p := g.part
-	if g.gen != p.gen || p.session == 0 {
+// sample takes what an answer to a request says of the leader's clock, if it says more than is known.
+func (p *part) sample(bucketEpoch, leaderEpoch, clock uint64, sent int64) {
+	if clock == 0 {
 		return
 	}
-	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Back: g.seq}
-	m.out = append(m.out, action{kind: doBack, part: p, gen: p.gen, msg: q})
+	known := &p.clock
+	order := compareLeaders(bucketEpoch, leaderEpoch, known.bucketEpoch, known.leaderEpoch)
+	if order > 0 || order == 0 && known.time(clock) <= sent {
+		*known = leaderClock{bucketEpoch, leaderEpoch, clock, sent}
+	}
+}
+
+// time is when the leader's clock has a time at the earliest. The rest of the time is for clocks that differ.
+func (c *leaderClock) time(clock uint64) int64 {
+	return c.at + (int64(clock)-int64(c.clock))*1e6/beliefDen*beliefNum
+}
+
+// usable reports whether the units may be used.
+func (p *part) usable(now int64, g *grant) bool {
+	return now < g.until && g.gen == p.gen && compareLeaders(g.bucketEpoch, g.leaderEpoch, p.bucketEpoch, p.leaderEpoch) >= 0
+}
+
+// request opens an ask for a call.
+func (m *machine) request(now int64, c *call, a *ask) {
+	p := a.part
+	if a.open || now < a.at || !p.joined || p.session == 0 {
+		return
+	}
+	m.seq++
+	a.seq, a.open = m.seq, true
+	p.acquires++
+	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Seq: a.seq, Within: protocol.MaxLimitWithin, Wait: !c.try,
+		Calls: []protocol.LimitCall{{Amount: c.amount}}}
+	if !c.try {
+		q.Hold = 1
+	}
+	for _, l := range a.leaves {
+		q.Leaves = append(q.Leaves, l.needs(now))
+		l.asks++
+	}
+	if n := len(p.used); n > 0 {
+		q.Used, p.used = p.used[n-1], p.used[:n-1]
+	}
+	m.send(now, action{kind: doAcquire, part: p, msg: q, call: c, ask: a})
+}
+
+// withdraw ends an ask whose units are not wanted any more.
+func (m *machine) withdraw(now int64, a *ask) {
+	if !a.open && !a.granted {
+		return
+	}
+	p := a.part
+	if a.open {
+		a.closed()
+	} else if a.grant.gen != p.gen {
+		a.granted = false
+		return
+	}
+	a.granted = false
+	if p.session == 0 {
+		return
+	}
+	m.send(now, action{kind: doBack, part: p, msg: &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Back: a.seq}})
+}
+
+// askAgain withdraws what is open at a former leader, which may never answer.
+func (m *machine) askAgain(now int64, l *leaf) {
+	if c := l.restocks; c != nil {
+		m.withdraw(now, c.asks[0])
+	}
+	for _, c := range l.queue.first.calls {
+		for _, a := range c.asks {
+			if a.part == l.part && a.open {
+				m.withdraw(now, a)
+			}
+		}
+	}
+}
+
+// closed notes that an ask is not open any more.
+func (a *ask) closed() {
+	a.open = false
+	for _, l := range a.leaves {
+		l.asks--
+	}
+}
+
+// used notes that the units of an ask were used. The server hears of it by the next request.
+func (a *ask) used() {
+	if a.granted && a.grant.gen == a.part.gen {
+		a.part.used = append(a.part.used, a.seq)
+	}
+	a.granted = false
+}
+
+// report says which units were used, of those that no request has said yet.
+func (m *machine) report(p *part) {
+	for _, seq := range p.used {
+		if p.session != 0 {
+			m.out = append(m.out, action{kind: doBack, part: p, gen: p.gen,
+				msg: &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Used: seq}})
+		}
+	}
+	p.used = p.used[:0]
 }

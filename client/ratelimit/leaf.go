@@ -52,13 +52,14 @@ type leaf struct {
 	floorRate   uint64
 	remote      bool // the server gives out units
 
-	asking  bool   // for units of the queue's calls
-	askAt   int64  // when to ask again
+	asks    int    // requests for units that are open at the server
 	units   uint64 // amount that Allow wants to have here; 0: none
-	unitsAt int64  // when the server may have it
-	unitsBy int64  // nobody wants it from then on
-	usedAt  int64  // when calls were last seen
-	used    uint64 // attempts until then
+	unitsAt int64  // when the server may have units
+	unitsBy int64  // nobody wants them from then on
+
+	stock, restocks *call  // whose units are here for Allow; which is open at the server for the next ones
+	usedAt          int64  // when calls were last seen
+	used            uint64 // attempts until then
 }
 
 // call is a call that waits in the queues of its leaves.
@@ -74,13 +75,8 @@ type call struct {
 	heard    bool          // its first answer has come: the server's, or that of a lease
 	answered chan struct{} // closed then; nil: nobody waits for that
 
-	// Of a call of several leaves, while units of some are asked for.
-	asking bool
-	try    int // so often it has asked
-	askAt  int64
-	took   []taken   // what its amount was taken from
-	asked  [][]*leaf // of each tree, the leaves whose units the server gives out
-	grants []grant   // of the first of these trees
+	try  bool   // it does not wait at the server
+	asks []*ask // of each tree whose server gives out units
 }
 
 // queue is the calls that wait at a leaf, in the order in which they came. Calls leave it at any
@@ -91,6 +87,7 @@ type queue struct{ first, last *place }
 type place struct {
 	call           *call
 	previous, next *place
+	spare          bool // the call waits for another leaf, and this one could give its amount
 }
 
 func (q *queue) add(p *place) {
@@ -127,12 +124,6 @@ func (p *place) calls(yield func(*place, *call) bool) {
 	}
 }
 
-// taken is the bucket of a leaf that an amount was taken from.
-type taken struct {
-	leaf   *leaf
-	bucket *bucket
-}
-
 func newLeaf(p *part, path string) *leaf {
 	l := &leaf{part: p, path: path, users: 1, stale: true, length: firstLength}
 	l.most.Store(unknown)
@@ -155,6 +146,9 @@ func (l *leaf) install(now int64, x *protocol.LimitLease, until int64) {
 	l.statement = append(l.statement[:0], x.Statement...)
 	l.why, l.at, l.limit, l.floorRate, l.length = x.Why, string(x.At), x.Limit, x.Floor, max(x.Length, 1)
 	old := l.bucket.Load()
+	if x.Burst == 0 && l.burst == 0 { // there may be units for Allow
+		return
+	}
 	if x.Rate == old.rate && x.Burst == old.burst && x.Level == 0 && now < old.until.Load() {
 		old.until.Store(until)
 		return
@@ -257,7 +251,7 @@ func (l *leaf) largest() uint64 {
 // lacking reports whether calls wait for units. One that waits for its first answer may have them.
 func (l *leaf) lacking() bool {
 	c := l.head()
-	return c != nil && (c.heard || !l.asking && !c.asking)
+	return c != nil && !l.queue.first.spare && (c.heard || l.asks == 0)
 }
 
 // head is the first call that waits.
@@ -309,12 +303,6 @@ func (l *leaf) report(now int64) protocol.LimitLeaf {
 	b := l.bucket.Load()
 	if now < b.until.Load() && l.burst > 0 {
 		f.Statement = append([]byte{}, l.statement...)
-		if l.rate == 0 {
-			f.Left = uint64(max(b.levelAt(now, b.full.Load()), 0))
-		}
-	}
-	if !l.leased(now) && l.units > f.Left {
-		f.Units = l.units - f.Left
 	}
 	return f
 }

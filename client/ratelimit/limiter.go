@@ -169,6 +169,9 @@ func (x *Limiter) Allow(n uint64) bool {
 	}
 	if amount == 0 || ok && l.queued.Load() == 0 && l.decide(now(), amount) {
 		l.allowed.Add(amount)
+		if amount > 0 && l.bucket.Load().rate == 0 {
+			x.poke() // the units for the next call are asked for
+		}
 		return true
 	}
 	return x.denied(amount, ok)
@@ -213,7 +216,9 @@ func (x *Limiter) Wait(ctx context.Context, n uint64) error {
 
 // Reserve takes a place in the queue for n units, without waiting for them. Errors: those of Wait
 // that come at once.
-func (x *Limiter) Reserve(n uint64) (*Reservation, error) {
+func (x *Limiter) Reserve(n uint64) (*Reservation, error) { return x.reserve(n, false) }
+
+func (x *Limiter) reserve(n uint64, try bool) (*Reservation, error) {
 	amount, ok := amountOf(n)
 	if err := context.Cause(x.ctx); err != nil {
 		return nil, err
@@ -238,7 +243,7 @@ func (x *Limiter) Reserve(n uint64) (*Reservation, error) {
 		l.allowed.Add(amount)
 		return &Reservation{}, nil
 	}
-	return enqueue(x.e, &call{leaves: []*leaf{l}, amount: amount}, x.ctx)
+	return enqueue(x.e, &call{leaves: []*leaf{l}, amount: amount, try: try}, x.ctx)
 }
 
 // enqueue has a call wait. ctx is the limiter's.
@@ -317,7 +322,7 @@ func (r *Reservation) Wait(ctx context.Context) error {
 // WaitAtMost takes n units if they are there, or will be within a time. With 0 it asks the server,
 // if it has to, and waits for its answer. It reports whether it took them. Errors: those of Wait.
 func (x *Limiter) WaitAtMost(ctx context.Context, n uint64, most time.Duration) (ok bool, err error) {
-	r, err := x.Reserve(n)
+	r, err := x.reserve(n, most <= 0)
 	if err != nil {
 		return false, err
 	}
@@ -389,7 +394,7 @@ func (x *Limiter) RetryAfter(n uint64) (time.Duration, error) {
 			wait = ns
 		}
 	} else {
-		wait = max(l.unitsAt, l.askAt) - at
+		wait = l.unitsAt - at
 		if l.limit > 0 && wait <= 0 {
 			wait = int64(min(float64(amount)/float64(l.limit)*1e9, math.MaxInt64/2))
 		}

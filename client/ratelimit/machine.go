@@ -10,9 +10,10 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // that wait are in the queues of their leaves:
 //
 //   - A leaf with a lease admits from the head of its queue, as fast as its bucket fills.
-//   - A leaf without one asks the server for the units of the queue's first calls, again and again.
-//   - A call of several leaves takes of those that are leased, and asks for units of the others; one
-//     that is refused anywhere gives back what it took, and lets those behind it pass meanwhile.
+//   - A leaf without one asks the server for the units of the queue's first calls. The server holds
+//     each request until the call is admitted.
+//   - A call of several leaves asks for units of those without a lease, and takes of the others when
+//     it has them. Meanwhile those behind it pass.
 type machine struct {
 	parts []*part
 	seq   uint64 // of the latest refresh or acquire: a tree that is opened again has higher ones than before
@@ -25,10 +26,9 @@ const (
 	refreshGap  = int64(60e6)  // the server takes a refresh each 50 ms
 	demandGap   = int64(100e6) // between refreshes because a demand changed
 	retryAfter  = int64(1e9)   // of what the server refuses
-	maxAskGap   = int64(2e9)   // a turn at the server is kept for that long
 	idleRefresh = int64(10e9)  // of a participant without demand
 	unitsWanted = int64(10e9)  // a call that Allow refused comes again until then
-	unitsPoll   = int64(500e6) // at most, for units that Allow wants
+	clockGap    = int64(1e9)   // the server's clock is asked for so often while calls wait there
 	firstLength = 3_000        // ms of a lease, until the server says more
 	lookAhead   = 64           // calls of a queue that are looked at behind one that waits for another leaf
 )
@@ -68,8 +68,8 @@ type part struct {
 	forgotten           bool   // the server knows of no leaf, and none is open
 	opened              chan struct{}
 
-	asks []uint64 // numbers of the acquires whose units may be used yet
-	slow int64    // ns: how long the slowest of the last acquires took
+	used  []uint64 // numbers of acquires whose units were used, which the server does not know yet
+	clock leaderClock
 
 	refreshes, failed, acquires uint64
 
@@ -96,14 +96,15 @@ type action struct {
 	sent   int64
 	length uint64 // of the part's leases, in ms
 	leaves []*leaf
-	call   *call // of several leaves
-	try    int   // of that call
-	calls  []*call
-	grant  grant // what is given out in answer
+	call   *call
+	ask    *ask
 }
 
 // take returns what is to be done, and which calls have ended.
 func (m *machine) take() (out []action, ended []*call) {
+	for _, p := range m.parts {
+		m.report(p)
+	}
 	out, ended, m.out, m.ended = m.out, m.ended, nil, nil
 	return out, ended
 }
@@ -142,7 +143,7 @@ func (p *part) activate(l *leaf) {
 }
 
 func newPart(root string) *part {
-	return &part{root: root, byPath: map[string]*leaf{}, length: firstLength, slow: slowFirst,
+	return &part{root: root, byPath: map[string]*leaf{}, length: firstLength,
 		opened: make(chan struct{})}
 }
 
@@ -179,17 +180,20 @@ func (m *machine) release(now int64, l *leaf, err error) (left chan struct{}) {
 // fail ends all calls of a leaf.
 func (m *machine) fail(now int64, l *leaf, err error) {
 	for c := l.head(); c != nil; c = l.head() {
-		m.finish(c, err)
+		m.finish(now, c, err)
 	}
 }
 
 // finish ends the wait of a call, which is admitted unless there is an error.
-func (m *machine) finish(c *call, err error) {
+func (m *machine) finish(now int64, c *call, err error) {
 	if c.finished {
 		return
 	}
 	c.finished, c.err = true, err
 	c.changed()
+	for _, a := range c.asks {
+		m.withdraw(now, a)
+	}
 	for i, l := range c.leaves {
 		l.queue.remove(&c.places[i])
 		l.waiting -= c.amount
@@ -244,7 +248,7 @@ func (m *machine) cancel(now int64, c *call, err error) {
 	for i, l := range c.leaves {
 		heads[i] = l.head() == c
 	}
-	m.finish(c, err)
+	m.finish(now, c, err)
 	for i, l := range c.leaves {
 		if heads[i] {
 			m.pump(now, l)
@@ -295,7 +299,7 @@ func (m *machine) attached(now int64, p *part, session, node uint64) {
 	p.session, p.node = session, node
 	p.gen++
 	p.joined, p.before, p.joining, p.refreshing = false, false, false, false
-	p.bucketEpoch, p.leaderEpoch, p.knows, p.tryAt, p.due, p.asks = 0, 0, [2]uint64{}, 0, now, nil
+	p.bucketEpoch, p.leaderEpoch, p.knows, p.tryAt, p.due, p.used, p.clock = 0, 0, [2]uint64{}, 0, now, nil, leaderClock{}
 	p.closed = nil // of the one before, which is no participant any more
 	p.outdated()
 	for _, l := range p.leaves {
@@ -306,12 +310,16 @@ func (m *machine) attached(now int64, p *part, session, node uint64) {
 
 // detach forgets what is asked for a leaf's calls.
 func (m *machine) detach(l *leaf) {
-	l.asking, l.askAt = false, 0
+	l.stock, l.restocks, l.asks = nil, nil, 0
 	for _, c := range l.queue.first.calls {
-		if c.asking {
-			m.giveBack(c)
+		for _, a := range c.asks {
+			if a.open {
+				a.closed()
+			}
 		}
+		c.asks = nil
 	}
+	l.asks = 0
 }
 
 // lost notes that a part's session has ended. With an error there will be no other one.
@@ -394,9 +402,34 @@ func (p *part) soonest(now int64) (at int64) {
 	return at
 }
 
+// triedAt is when a call of several leaves is to be tried again.
+func (c *call) triedAt(now int64) int64 {
+	at := now + int64(1e6)
+	for _, a := range c.asks {
+		switch {
+		case a.granted:
+			return min(max(a.grant.until, at), now+int64(5e6))
+		case a.open:
+			at = now + demandGap
+		default:
+			at = max(at, a.at)
+		}
+	}
+	return at
+}
+
 // wakeAt is when the queue's next call may be admitted, or asked for; 0: when something changes.
 func (l *leaf) wakeAt(now int64) (at int64) {
 	looked := 0
+	if l.stock != nil {
+		at = l.bucket.Load().until.Load()
+		if l.restocks == nil {
+			at -= stockTime - stockNext
+		}
+		at = max(at, now+1000)
+	} else if c := l.restocks; c != nil && !c.asks[0].open {
+		at = max(now+1000, c.asks[0].at)
+	}
 	for _, c := range l.queue.first.calls {
 		if looked++; looked > lookAhead {
 			break
@@ -404,16 +437,16 @@ func (l *leaf) wakeAt(now int64) (at int64) {
 		l.part.looks++
 		t := int64(0)
 		if len(c.leaves) > 1 {
-			if c.asking {
-				continue
-			}
-			t = max(c.askAt, now+int64(1e6))
+			t = c.triedAt(now)
 		} else if b := l.deciding(now); b != nil && b.rate > 0 {
 			if ns, ok := b.delay(now, c.amount); ok {
 				t = now + max(ns, 1000)
 			}
-		} else if !l.asking && l.part.joined {
-			t = max(l.askAt, now+1000)
+		} else if l.part.joined && (len(c.asks) == 0 || !c.asks[0].open) {
+			t = now + 1000
+			if len(c.asks) > 0 {
+				t = max(t, c.asks[0].at)
+			}
 		}
 		if t > 0 && (at == 0 || t < at) {
 			at = t
@@ -470,6 +503,9 @@ func (m *machine) step(now int64, p *part) {
 		}
 	}
 	for _, l := range p.active {
+		if l.units > 0 || l.stock != nil || l.restocks != nil {
+			m.restock(now, l)
+		}
 		if l.queued.Load() > 0 {
 			m.pump(now, l)
 		}

@@ -314,8 +314,12 @@ func (w *oracleWorld) pass(ms float64) {
 func (w *oracleWorld) compare(p *oracleProgram, want float64, out oracleFigures, log func(string, ...any)) {
 	got := (p.got - p.before) / float64(len(p.q.leaves))
 	if log != nil {
-		log("%.0f session %d %s %s of %d waits %t demand %.0f: %.0f of %.0f", w.now, p.session, p.kind, p.q.leaves[0].path,
-			p.q.amount, p.q.waits, p.q.demand, got, want)
+		mark := ""
+		if got+float64(p.q.amount) < 0.95*want && p.kind != "idle" {
+			mark = " LACKS"
+		}
+		log("%.0f session %d %s %s of %d waits %t demand %.0f: %.0f of %.0f%s", w.now, p.session, p.kind, p.q.leaves[0].path,
+			p.q.amount, p.q.waits, p.q.demand, got, want, mark)
 	}
 	if p.kind == "idle" {
 		return
@@ -363,7 +367,9 @@ func (f oracleFigures) String() string {
 func TestRandomOracle(t *testing.T) {
 	figures := oracleFigures{}
 	if seed := *oracleSeed; seed > 0 {
-		newOracleWorld(t, seed).run(3, figures, t.Logf)
+		w := newOracleWorld(t, seed)
+		w.run(3, figures, t.Logf)
+		t.Logf("\n%s", w.describe())
 		t.Logf("\n%s", figures)
 		return
 	}

@@ -2,10 +2,14 @@ package ratelimit
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+// mostOpen is how many calls of one queue wait at the server at a time.
+const mostOpen = 8
 
 // pump admits what can be admitted from the head of a leaf's queue on, and asks for units of what
 // the server gives out. A call of several leaves that waits for another one does not hold up those
@@ -18,11 +22,11 @@ func (m *machine) pump(now int64, l *leaf) {
 		}
 		l.part.looks++
 		if l.err != nil {
-			m.finish(c, l.err)
+			m.finish(now, c, l.err)
 			continue
 		}
 		if l.part.err != nil {
-			m.finish(c, l.part.err)
+			m.finish(now, c, l.part.err)
 			continue
 		}
 		if len(c.leaves) > 1 {
@@ -39,11 +43,11 @@ func (m *machine) pump(now int64, l *leaf) {
 			continue
 		}
 		if l.shadow.Load() || l.takeBeside(now, c.amount, reserved) {
-			m.finish(c, nil)
+			m.finish(now, c, nil)
 			continue
 		}
 		if b := l.deciding(now); b == nil || b.rate == 0 {
-			m.ask(now, l, at)
+			m.askFor(now, at)
 		} else {
 			heard := 0
 			for _, c := range at.calls {
@@ -94,39 +98,47 @@ func (l *leaf) takeBeside(now int64, amount, reserved uint64) bool {
 	return l.decide(now, amount)
 }
 
-// ask asks the server for the units of the calls of one leaf, from a place of the queue on.
-func (m *machine) ask(now int64, l *leaf, from *place) {
-	p := l.part
-	if l.asking || now < l.askAt || !p.joined || p.session == 0 {
-		return
-	}
-	if l.burst > 0 { // units that are held here are too few, and would be in the way of those that are asked for
-		l.drop(now)
-		p.due = now
-	}
-	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Wait: true,
-		Leaves: []protocol.LimitNeed{l.needs(now)}}
-	a := action{kind: doAcquire, part: p, msg: q, leaves: []*leaf{l}}
-	sum := uint64(0)
+// askFor asks the server for the units of calls of one leaf, from a place of the queue on.
+func (m *machine) askFor(now int64, from *place) {
+	open := 0
 	for _, c := range from.calls {
-		if len(c.leaves) > 1 {
+		if open == mostOpen {
+			break
+		}
+		if open++; len(c.leaves) > 1 {
 			continue
 		}
-		if len(q.Calls) == protocol.MaxLimitCalls {
+		if m.request(now, c, c.askOf(c.leaves)); c.spent { // requests may overtake each other
 			break
 		}
-		if sum += c.amount; len(q.Calls) > 0 && sum > l.most.Load() {
-			break
+	}
+}
+
+// askOf finds or makes what a call of one leaf asks.
+func (c *call) askOf(leaves []*leaf) *ask {
+	if len(c.asks) == 0 {
+		c.asks = append(c.asks, &ask{part: leaves[0].part, leaves: leaves})
+	}
+	return c.asks[0]
+}
+
+// leased reports whether a lease of one of the leaves of an ask has the amount by now, or all leaves have leases.
+func (c *call) leased(now int64, a *ask) bool {
+	all := true
+	for _, l := range a.leaves {
+		b := l.deciding(now)
+		if b == nil || b.rate == 0 {
+			all = false
+		} else if ns, ok := b.delay(now, c.amount); ok && ns == 0 {
+			return true
 		}
-		q.Calls = append(q.Calls, protocol.LimitCall{Amount: c.amount})
-		a.calls = append(a.calls, c)
 	}
-	if len(q.Calls) == 0 {
-		return
-	}
-	l.asking = true
-	a.grant = m.acquire(now, p, q)
-	m.send(now, a)
+	return all
+}
+
+// asked reports whether units of a leaf are asked for, or granted.
+func (c *call) asked(l *leaf) bool {
+	return slices.ContainsFunc(c.asks, func(a *ask) bool { return (a.open || a.granted || a.seq > 0) && slices.Contains(a.leaves, l) })
 }
 
 func (l *leaf) needs(now int64) protocol.LimitNeed {
@@ -134,239 +146,207 @@ func (l *leaf) needs(now int64) protocol.LimitNeed {
 	return protocol.LimitNeed{Path: []byte(l.path), Demand: demandOf(d.next(now, l.attempted(), l.largest()))}
 }
 
-// together tries a call of several leaves: it takes of those with a lease, and asks for units of
-// the others. It returns after how many ns it can be tried again, and whether it waits for units of
-// this leaf's lease.
+// together tries a call of several leaves. Where the server gives out the units, they are asked for first: of one
+// tree, and when that has granted them of the others. What one has granted and another one does not in time is
+// given back, and that tree is waited for. Then the call takes of the leases at once. It returns after how
+// many ns it can be tried again, and whether it waits for units of this leaf's lease.
 func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool) {
-	if c.asking {
-		return demandGap, false
-	}
 	c.changed()
-	var remote []*leaf
-	for _, l := range c.leaves {
+	granted, open := 0, false
+	c.asks = slices.DeleteFunc(c.asks, func(a *ask) bool {
+		if a.granted && !a.part.usable(now, &a.grant) || a.open && c.leased(now, a) {
+			m.withdraw(now, a)
+		}
+		if open = open || a.open; a.granted {
+			granted++
+		}
+		return !a.open && !a.granted && now >= a.at
+	})
+	asks := len(c.asks)
+	for i, l := range c.leaves {
+		c.places[i].spare = false
 		if l.err != nil {
-			m.finish(c, l.err)
+			m.finish(now, c, l.err)
 			return 0, false
 		}
-		if l.shadow.Load() {
+		if l.shadow.Load() || c.asked(l) {
 			continue
 		}
 		b := l.deciding(now)
 		if b == nil || b.rate == 0 {
-			if b != nil {
-				if _, ok := b.delay(now, c.amount); ok {
-					continue // it has units of its own
-				}
+			i := asks + slices.IndexFunc(c.asks[asks:], func(a *ask) bool { return a.part == l.part })
+			if i < asks {
+				i = len(c.asks)
+				c.asks = append(c.asks, &ask{part: l.part})
 			}
-			remote = append(remote, l)
+			c.asks[i].leaves = append(c.asks[i].leaves, l)
 			continue
 		}
 		ns, ok := b.delay(now, c.amount)
 		if !ok {
 			ns = demandGap // the lease is too small; its next one may not be
 		}
-		if ns > waits {
-			waits = ns
-		}
-		if ns > 0 && l == at {
-			here = true
-		}
+		c.places[i].spare = ns == 0
+		waits = max(waits, ns)
+		here = here || ns > 0 && l == at
 	}
-	if len(remote) > 0 && now < c.askAt {
-		return max(waits, c.askAt-now), false
+	if granted < len(c.asks) {
+		for _, a := range c.asks {
+			if !a.granted && (granted > 0 || !open) {
+				m.request(now, c, a)
+				open = true
+			}
+		}
+		return demandGap, false
 	}
 	if waits > 0 {
 		return waits, here
 	}
-	c.took = c.took[:0]
+	took := make([]*bucket, 0, len(c.leaves))
 	for _, l := range c.leaves {
-		if l.shadow.Load() || slices.Contains(remote, l) {
-			continue
-		}
-		if b := l.deciding(now); b != nil && b.take(now, c.amount) == admitted {
-			c.took = append(c.took, taken{l, b})
-			continue
-		}
-		m.giveBack(c) // an Allow was quicker
-		return 1e6, l == at
-	}
-	if len(remote) == 0 {
-		m.finish(c, nil)
-		return 0, false
-	}
-	c.asking, c.asked = true, nil
-	c.try++
-	for _, l := range remote {
-		i := slices.IndexFunc(c.asked, func(x []*leaf) bool { return x[0].part == l.part })
-		if i < 0 {
-			c.asked = append(c.asked, []*leaf{l})
-		} else {
-			c.asked[i] = append(c.asked[i], l)
+		if b := l.deciding(now); b != nil && b.rate > 0 && !l.shadow.Load() && !c.asked(l) {
+			if b.take(now, c.amount) != admitted { // an Allow was quicker
+				for _, t := range took {
+					t.giveBack(c.amount)
+				}
+				return 1e6, l == at
+			}
+			took = append(took, b)
 		}
 	}
-	m.askTogether(now, c)
-	return demandGap, false
-}
-
-// askTogether asks the next tree for the units of a call.
-func (m *machine) askTogether(now int64, c *call) {
-	leaves := c.asked[len(c.grants)]
-	p := leaves[0].part
-	if !p.joined || p.session == 0 {
-		m.giveBack(c)
-		c.askAt = now + demandGap
-		return
+	for _, a := range c.asks {
+		a.used()
 	}
-	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Wait: true,
-		Calls: []protocol.LimitCall{{Amount: c.amount}}}
-	for _, l := range leaves {
-		q.Leaves = append(q.Leaves, l.needs(now))
-	}
-	left := uint64(len(c.asked) - len(c.grants)) // trees that have to answer until it can use the units
-	g := m.acquire(now, p, q)
-	q.Within = min(q.Within*left, protocol.MaxLimitWithin)
-	g.until = usable(now, q.Within)
-	m.send(now, action{kind: doAcquire, part: p, msg: q, leaves: leaves, call: c, try: c.try, grant: g})
-}
-
-// giveBack returns what a call has taken of leases, and of trees that have granted it.
-func (m *machine) giveBack(c *call) {
-	c.changed()
-	for _, t := range c.took {
-		t.bucket.giveBack(c.amount)
-	}
-	for i := range c.grants {
-		m.back(&c.grants[i])
-	}
-	c.asking, c.took, c.asked, c.grants = false, c.took[:0], nil, nil
-}
-
-// complete uses what a call has of leases, and of the trees that have granted it. A lease that has
-// ended or is another one now has to have the amount.
-func (m *machine) complete(now int64, c *call) {
-	for i := range c.grants {
-		if !c.grants[i].usable(now) {
-			m.giveBack(c)
-			return
-		}
-	}
-	for i, t := range c.took {
-		b := t.leaf.deciding(now)
-		if b == t.bucket {
-			continue
-		}
-		if b == nil || b.take(now, c.amount) != admitted {
-			m.giveBack(c)
-			return
-		}
-		c.took[i].bucket = b
-	}
-	for i := range c.grants {
-		c.grants[i].done()
-	}
-	c.asking, c.took, c.asked, c.grants = false, nil, nil, nil
-	m.finish(c, nil)
+	m.finish(now, c, nil)
+	return 0, false
 }
 
 // acquired takes the answer to a request for units.
 func (m *machine) acquired(now int64, a *action, reply protocol.Message, err error) {
 	var r protocol.LimitAcquireReply
-	g := &a.grant
+	c, x := a.call, a.ask
+	p := x.part
+	seq := a.msg.(*protocol.LimitAcquire).Seq
 	if err == nil {
 		r = *reply.(*protocol.LimitAcquireReply)
-		g.bucketEpoch, g.leaderEpoch = r.BucketEpoch, r.LeaderEpoch
-		g.part.took(now - a.sent)
 	}
-	if r.Granted > 0 && !g.usable(now) {
-		m.back(g)
-		r.Granted, r.Retry = 0, 0
+	g := grant{gen: a.gen, seq: seq, bucketEpoch: r.BucketEpoch, leaderEpoch: r.LeaderEpoch}
+	switch {
+	case r.Granted > 0 && r.Until == 0: // a leader of 0.2, which answers at once
+		g.until = a.sent + protocol.MaxLimitWithin*1e6/beliefDen*beliefNum
+	case compareLeaders(r.BucketEpoch, r.LeaderEpoch, p.clock.bucketEpoch, p.clock.leaderEpoch) == 0:
+		g.until = p.clock.time(r.Until)
+	case r.Granted > 0:
+		p.due = now // nothing is known of this leader's clock
 	}
-	wait := demandGap
-	if err == nil {
-		wait = min(int64(r.Retry)*1e6, maxAskGap)
-	}
-	if errors.Is(err, protocol.StatusPreconditionFailed) || errors.Is(err, protocol.StatusNotFound) {
-		for _, l := range a.leaves {
-			l.stale = true
-		}
-		a.part.due = now // the refresh says what is wrong
-	}
-	if a.call != nil {
-		m.acquiredTogether(now, a, r.Granted > 0, wait, err)
+	granted := r.Granted > 0
+	if !x.open || x.seq != seq { // it was withdrawn, and the server hears so
 		return
 	}
-	l := a.leaves[0]
-	l.asking = false
-	defer g.done()
-	defer func() {
-		for _, c := range a.calls {
-			c.hear()
-		}
-		l.lately = l.lately || l.lacking()
-	}()
-	if l.askAt = now + wait; err != nil {
-		if errors.Is(err, protocol.StatusBadRequest) { // an alter came between
-			for _, c := range a.calls {
-				if most := l.most.Load(); c.amount > most {
-					m.finish(c, err)
-				}
+	x.closed()
+	x.granted, x.grant = granted, g
+	if granted && !p.usable(now, &g) {
+		m.withdraw(now, x)
+		granted = false
+	}
+	l := x.leaves[0]
+	switch {
+	case granted:
+	case err != nil:
+		x.at = now + demandGap
+		if errors.Is(err, protocol.StatusPreconditionFailed) || errors.Is(err, protocol.StatusNotFound) ||
+			errors.Is(err, protocol.StatusBadRequest) {
+			for _, l := range x.leaves {
+				l.stale = true
 			}
-			l.stale, a.part.due = true, now
+			p.due = now // the refresh says what is wrong
 		}
-		return
-	}
-	if r.Retry > 0 {
+	case r.Retry > 0:
+		x.at = now + min(int64(r.Retry)*1e6, demandGap)
 		l.unitsAt = now + int64(r.Retry)*1e6
 	}
-	granted := uint64(0)
-	for _, c := range a.calls[:min(int(r.Granted), len(a.calls))] {
-		granted += c.amount
-	}
-	unused := granted
-	for _, c := range l.queue.first.calls { // those that gave up leave their units to others
-		if unused == 0 {
-			break
-		}
-		if len(c.leaves) == 1 && c.amount <= unused {
-			unused -= c.amount
-			m.finish(c, nil)
-		}
-	}
-	if granted > 0 && unused == granted {
-		m.back(g)
-	}
-}
-
-// acquiredTogether takes the answer of one tree to a call of several leaves.
-func (m *machine) acquiredTogether(now int64, a *action, granted bool, wait int64, err error) {
-	c := a.call
-	if !c.asking || a.try != c.try { // it was given back meanwhile
-		if granted {
-			m.back(&a.grant)
-		}
-		a.grant.done()
+	if c == l.restocks {
+		m.stocked(now, l, granted)
 		return
 	}
-	if granted {
-		c.grants = append(c.grants, a.grant)
-		switch {
-		case c.finished:
-			m.giveBack(c)
-		case len(c.grants) < len(c.asked):
-			m.askTogether(now, c)
-		default:
-			m.complete(now, c)
-		}
+	if c.hear(); c.finished {
+		m.withdraw(now, x)
 		return
 	}
-	a.grant.done()
-	m.giveBack(c)
-	c.hear()
 	for _, l := range c.leaves {
 		l.lately = l.lately || l.lacking()
 	}
-	c.askAt = now + wait
-	if errors.Is(err, protocol.StatusBadRequest) {
-		m.finish(c, err)
+	switch {
+	case errors.Is(err, protocol.StatusBadRequest): // an alter came between
+		m.finish(now, c, err)
+	case granted && len(c.leaves) == 1:
+		x.used()
+		m.finish(now, c, nil)
 	}
+}
+
+// Units for a call of Allow that is to come are kept here for stockTime, in ns. The next ones are asked for a little
+// before that, so that there are always some.
+const (
+	stockTime = int64(100e6)
+	stockNext = int64(70e6)
+)
+
+// restock has units here for the next call of Allow, as long as there were some lately: one request is open at the
+// server for them, and what nobody uses in time is given back.
+func (m *machine) restock(now int64, l *leaf) {
+	wanted := l.units > 0 && now < l.unitsBy && !l.leased(now) && l.queued.Load() == 0 && l.users > 0
+	if c := l.stock; c != nil {
+		b := l.bucket.Load()
+		if !wanted || b.rate > 0 || now >= b.until.Load() || b.full.Load() != int64(c.amount) {
+			m.unstock(now, l)
+		}
+	}
+	if c := l.restocks; c != nil && (!wanted || c.amount < l.units) {
+		m.withdraw(now, c.asks[0])
+		l.restocks = nil
+	}
+	if !wanted {
+		l.units = 0
+		return
+	}
+	if l.stock != nil && now < l.bucket.Load().until.Load()-(stockTime-stockNext) {
+		return
+	}
+	if l.restocks == nil {
+		c := &call{leaves: []*leaf{l}, amount: l.units}
+		c.askOf(c.leaves)
+		l.restocks = c
+	}
+	m.request(now, l.restocks, l.restocks.asks[0])
+}
+
+// unstock takes the units for Allow away. What was not used goes back to the server.
+func (m *machine) unstock(now int64, l *leaf) {
+	c, level := l.stock, int64(0)
+	l.stock = nil
+	if b := l.bucket.Load(); b.rate == 0 {
+		level = b.close(now)
+		l.bucket.Store(newBucket(now, 0, 0, 0, math.MinInt64))
+	}
+	if level == int64(c.amount) {
+		m.withdraw(now, c.asks[0])
+	} else {
+		c.asks[0].used()
+		l.unitsBy = now + unitsWanted
+	}
+}
+
+// stocked puts units here for the next call of Allow.
+func (m *machine) stocked(now int64, l *leaf, granted bool) {
+	if granted && !l.leased(now) {
+		if l.stock != nil {
+			m.unstock(now, l)
+		}
+		c := l.restocks
+		l.stock, l.restocks = c, nil
+		l.bucket.Load().close(now)
+		l.bucket.Store(newBucket(now, 0, c.amount, int64(c.amount), min(c.asks[0].grant.until, now+stockTime)))
+	}
+	m.restock(now, l)
 }

@@ -20,8 +20,8 @@ func (p *part) refreshAt(now int64) int64 {
 		case l.burst > 0 || l.demand.reported > 0 || l.demand.waiting:
 			at = min(at, p.sent+int64(l.length)*1e6/3)
 		}
-		if l.units > 0 && !l.leased(now) {
-			at = min(at, max(l.unitsAt, p.sent+refreshGap))
+		if l.asks > 0 {
+			at = min(at, p.sent+clockGap)
 		}
 	}
 	if p.due > 0 {
@@ -48,14 +48,8 @@ func (m *machine) lookAtDemands(now int64, p *part) {
 	for _, l := range p.active {
 		if amount := l.refused.Swap(0); amount > 0 {
 			if most := l.most.Load(); most != unknown && amount <= most && !l.leased(now) && l.queued.Load() == 0 {
-				if l.units == 0 {
-					p.due = now // it is asked for at once
-				}
 				l.units, l.unitsBy = max(l.units, amount), now+unitsWanted
 			}
-		}
-		if l.units > 0 && (now >= l.unitsBy || l.queued.Load() > 0) {
-			l.units = 0
 		}
 	}
 	if at := p.lookAt(); at == 0 || now < at {
@@ -193,8 +187,12 @@ func (m *machine) refreshed(now int64, a *action, r *protocol.LimitRefreshReply)
 	if (p.bucketEpoch != r.BucketEpoch || p.leaderEpoch != r.LeaderEpoch) && p.leaderEpoch > 0 {
 		p.outdated() // the leader does not know who uses them
 		p.due = now
+		for _, l := range p.leaves {
+			m.askAgain(now, l)
+		}
 	}
 	p.bucketEpoch, p.leaderEpoch, p.length = r.BucketEpoch, r.LeaderEpoch, r.Length
+	p.sample(r.BucketEpoch, r.LeaderEpoch, r.Clock, a.sent)
 	if r.Again {
 		p.due = now
 	}
@@ -224,18 +222,6 @@ func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *proto
 	}
 	l.err = nil
 	l.install(now, x, sent+int64(x.Length)*1e6/beliefDen*beliefNum)
-	if q.Units > 0 {
-		if x.Level >= q.Units || x.Rate > 0 {
-			l.units = 0
-		} else if wait := int64(x.Retry) * 1e6; wait > 0 {
-			l.unitsAt = now + min(wait, unitsPoll)
-		} else {
-			l.unitsAt = now + demandGap
-		}
-	}
-	if x.Retry > 0 {
-		l.askAt = max(l.askAt, now)
-	}
 	m.recheck(now, l)
 	m.pump(now, l)
 }
@@ -248,7 +234,7 @@ func (m *machine) recheck(now int64, l *leaf) {
 	}
 	for _, c := range l.queue.first.calls {
 		if c.amount > most {
-			m.finish(c, impossible(l, c.amount))
+			m.finish(now, c, impossible(l, c.amount))
 		}
 	}
 }

@@ -174,6 +174,7 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 	case "acquired":
 		a, rest := x.take(t, line, words[1:], doAcquire)
 		r := &protocol.LimitAcquireReply{BucketEpoch: 1, LeaderEpoch: 1, Granted: number(rest[0])}
+		r.Until = 1 + uint64(x.now)/1e6 + protocol.MaxLimitWithin // they are granted now
 		for _, w := range rest[1:] {
 			switch k, v, _ := strings.Cut(w, "="); k {
 			case "retry":
@@ -187,7 +188,7 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		head, leaves, _ := strings.Cut(line, ",")
 		a, rest := x.take(t, line, strings.Fields(head)[1:], doRefresh)
 		q := a.msg.(*protocol.LimitRefresh)
-		r := &protocol.LimitRefreshReply{BucketEpoch: 1, LeaderEpoch: 1, Length: 3000,
+		r := &protocol.LimitRefreshReply{BucketEpoch: 1, LeaderEpoch: 1, Length: 3000, Clock: 1 + uint64(x.now)/1e6,
 			Leaves: make([]protocol.LimitLease, len(q.Leaves))}
 		for _, w := range rest {
 			switch k, v, _ := strings.Cut(w, "="); k {
@@ -287,6 +288,10 @@ func describeAction(a *action) string {
 			fmt.Fprintf(&b, "give back what acquire %d was granted", q.Back)
 			break
 		}
+		if len(q.Leaves) == 0 {
+			fmt.Fprintf(&b, "acquire %d was used", q.Used)
+			break
+		}
 		fmt.Fprintf(&b, "acquire %d of", q.Seq)
 		for i := range q.Leaves {
 			fmt.Fprintf(&b, " %s", q.Leaves[i].Path)
@@ -294,7 +299,9 @@ func describeAction(a *action) string {
 		for _, c := range q.Calls {
 			fmt.Fprintf(&b, " %s", units(c.Amount))
 		}
-		fmt.Fprintf(&b, " within %d ms, used up to %d", q.Within, q.Done)
+		if q.Used > 0 {
+			fmt.Fprintf(&b, ", acquire %d was used", q.Used)
+		}
 	case *protocol.LimitRefresh:
 		fmt.Fprintf(&b, "refresh %s, knows leader %d", q.Path, q.LeaderEpoch)
 		for i := range q.Leaves {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -49,6 +50,7 @@ type simulation struct {
 	window  float64 // when the present window began
 	got     map[string]float64
 	session uint64
+	origins uint64
 
 	admitted, remote, changes int
 	deletions                 int
@@ -69,7 +71,9 @@ type simLeader struct {
 	version uint64
 	ends    float64 // when it learns that it was deposed
 	waiting []simMessage
+	held    map[uint64]simMessage // acquires, by origin
 	barrier *simBarrier
+	again   float64 // a barrier that failed is tried again then, unless it is asked for
 }
 
 // simResource is a resource that is made again at a time.
@@ -298,7 +302,7 @@ func (x *simulation) elect(move bool) {
 	if at.Epoch++; move {
 		at = core.Leadership{Bucket: at.Bucket + 1, Epoch: 1}
 	}
-	x.leader = &simLeader{at: at, rate: x.skew(), began: x.now, log: x.log, tree: x.tree, version: x.version}
+	x.leader = &simLeader{at: at, rate: x.skew(), began: x.now, log: x.log, tree: x.tree, version: x.version, held: map[uint64]simMessage{}}
 	x.leader.leases = core.NewLeases(at, uint64(x.log)+1)
 	x.changes++
 	x.change()
@@ -432,6 +436,7 @@ func (x *simulation) create() {
 		x.tree, l.tree, list = tree, tree, list[1:]
 		if x.r.IntN(2) == 0 {
 			l.leases = core.NewLeases(l.at, l.logTime(l.began)+1)
+			x.unhold(l)
 		}
 	}
 	for _, r := range list {
@@ -476,7 +481,11 @@ func (x *simulation) step() {
 	}
 	x.deposed = slices.DeleteFunc(x.deposed, func(l *simLeader) bool {
 		x.serve(l)
-		return x.now >= l.ends
+		if x.now < l.ends {
+			return false
+		}
+		x.unhold(l)
+		return true
 	})
 	x.leader.version = x.version
 	x.serve(x.leader)
@@ -551,6 +560,9 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 			if len(q.leaves) == 1 && l.queued.Load() == 0 && l.decide(at, q.amount) {
 				l.allowed.Add(q.amount)
 				x.admit(c, l.path, q.amount)
+				if l.bucket.Load().rate == 0 && !l.poked.Swap(true) {
+					c.m.poke(at, l)
+				}
 				continue
 			}
 			l.refuse(q.amount)
@@ -620,7 +632,7 @@ func (x *simulation) serve(l *simLeader) {
 	if b := l.barrier; b != nil {
 		if !b.asked && x.now >= b.proof {
 			b.asked, b.led = true, l == x.leader
-			if b.led && x.r.IntN(200) == 0 && !x.quiet { // the answers will be of a leader that was deposed
+			if b.led && x.r.IntN(400) == 0 && !x.quiet { // the answers will be of a leader that was deposed
 				x.elect(false)
 			}
 		}
@@ -638,16 +650,56 @@ func (x *simulation) serve(l *simLeader) {
 				m.err = protocol.Errorf(protocol.StatusUnavailable, "not confirmed")
 			} else {
 				m.reply, m.err = x.answer(l, b.log, m)
+				if m.reply == nil && m.err == nil {
+					continue // it is held
+				}
 			}
 			m.at = x.now + x.delay()
 			x.flying = append(x.flying, m)
 		}
+		if b.led {
+			x.admitHeld(l, b.log)
+		} else {
+			l.again = x.now + 10
+		}
 	}
-	if len(l.waiting) > 0 {
+	if at, ok := l.leases.AdmitAt(); len(l.waiting) > 0 || ok && at <= l.logTime(x.now) && x.now >= l.again {
 		took := x.r.Float64() * barrierTime
 		l.barrier = &simBarrier{messages: l.waiting, log: l.logTime(x.now), proof: x.now + took*x.r.Float64(), ends: x.now + took}
 		l.waiting = nil
 	}
+}
+
+// admitHeld answers the calls that a leader admits behind a barrier.
+func (x *simulation) admitHeld(l *simLeader, log uint64) {
+	l.leases.Admit(log, l.tree, l.version, func(a *core.Answer) bool {
+		m := l.held[a.To.Request]
+		delete(l.held, a.To.Request)
+		if m.back, m.at = true, x.now+x.delay(); a.Err != nil {
+			m.err = a.Err
+		} else {
+			r := &protocol.LimitAcquireReply{Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Until: a.Until}
+			if m.reply = r; a.Granted {
+				r.Granted = 1
+				x.remote++
+			}
+		}
+		x.flying = append(x.flying, m)
+		return !m.c.dead // its connection was closed with it
+	})
+	if err := l.leases.Check(); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// unhold answers what a leader holds: it leads no more.
+func (x *simulation) unhold(l *simLeader) {
+	for _, k := range slices.Sorted(maps.Keys(l.held)) {
+		m := l.held[k]
+		m.back, m.err, m.at = true, protocol.Errorf(protocol.StatusUnavailable, "led elsewhere"), x.now+x.delay()
+		x.flying = append(x.flying, m)
+	}
+	clear(l.held)
 }
 
 // statementOf writes a lease as a statement, and leaseOf reads it. In here nobody forges any.
@@ -681,26 +733,25 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		x.version++
 		return &protocol.Empty{}, x.tree.Join(log, m.c.session, m.epoch, q.Again)
 	case *protocol.LimitAcquire:
-		ask := core.Acquire{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Done: q.Done, Within: q.Within, Wait: q.Wait, Back: q.Back}
+		ask := core.Acquire{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Used: q.Used, Wait: q.Hold > 0, Back: q.Back}
 		for i := range q.Leaves {
 			ask.Leaves, ask.Demands = append(ask.Leaves, string(q.Leaves[i].Path)), append(ask.Demands, q.Leaves[i].Demand)
 		}
-		for i := range q.Calls {
-			ask.Amounts = append(ask.Amounts, q.Calls[i].Amount)
+		if len(q.Calls) > 0 {
+			ask.Amount = q.Calls[0].Amount
 		}
-		var a core.Acquired
-		err := l.leases.Acquire(log, l.tree, l.version, &ask, &a)
-		if err == nil {
-			err = l.leases.Check()
+		x.origins++
+		ask.From.Request = x.origins
+		if err := l.leases.Acquire(log, l.tree, l.version, &ask); err != nil {
+			return nil, err
 		}
-		x.remote += a.Granted
-		return &protocol.LimitAcquireReply{Granted: uint64(a.Granted), Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch}, err
+		l.held[x.origins] = m
+		return nil, nil
 	case *protocol.LimitRefresh:
 		ask := core.Refresh{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Leadership: core.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}}
 		for i := range q.Leaves {
 			f := &q.Leaves[i]
-			ask.Leaves = append(ask.Leaves, core.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Units: f.Units,
-				Left: f.Left, Held: leaseOf(f.Statement), Presented: len(f.Statement) > 0, Closed: f.Closed})
+			ask.Leaves = append(ask.Leaves, core.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Held: leaseOf(f.Statement), Presented: len(f.Statement) > 0, Closed: f.Closed})
 		}
 		var a core.Reply
 		if err := l.leases.Refresh(log, l.tree, l.version, &ask, &a); err != nil {
@@ -710,11 +761,11 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 			x.t.Fatal(err)
 		}
 		r := &protocol.LimitRefreshReply{BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch,
-			Length: a.Length, Again: a.Again}
+			Length: a.Length, Again: a.Again, Clock: a.Clock}
 		for i := range a.Leaves {
 			f := &a.Leaves[i]
 			r.Leaves = append(r.Leaves, protocol.LimitLease{State: protocol.LimitState(f.State), Rate: f.Lease.Rate, Burst: f.Lease.Burst,
-				Length: f.Length, Level: f.Level, Retry: f.Retry, Statement: statementOf(&f.Lease), Most: f.Most, Limit: f.Limit})
+				Length: f.Length, Level: f.Level, Statement: statementOf(&f.Lease), Most: f.Most, Limit: f.Limit})
 		}
 		return r, nil
 	}

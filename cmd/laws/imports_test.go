@@ -21,7 +21,7 @@ var layers = []struct {
 	{"shard/leader", []string{"shard/leader", "shard", "shard/container", "shard/process", "shard/process/relay", "shard/ratelimit", "protocol"}},
 	{"shard/process/relay", []string{"shard/process/relay", "protocol"}},
 	{"shard/process", []string{"shard/process", "protocol"}},
-	{"shard/replica", []string{"shard/replica", "shard/leader", "shard/process/relay", "shard/meta", "shard", "protocol"}},
+	{"shard/replica", []string{"shard/replica", "shard/leader", "shard/process/relay", "shard/ratelimit", "shard/meta", "shard", "protocol"}},
 	{"shard", []string{"shard", "shard/container", "shard/queue", "shard/process", "shard/ratelimit", "shard/rollout", "protocol"}},
 	{"client/process/msgpack", []string{"client"}},
 	{"client/grpcsignalbox", []string{"client/grpcsignalbox", "client"}},

@@ -27,12 +27,18 @@ func limitRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindLimitRefresh: onSession(func(m *protocol.LimitRefresh) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readOfSession,
 				read: answered(func(x reading, q *protocol.LimitRefresh, out *protocol.LimitRefreshReply) error {
-					return x.leases(func(l *leader.RateLimits) error { return x.refreshLeases(l, q, out) })
+					return x.leases(func(l *leader.RateLimits) error {
+						defer x.admit(l)
+						return x.refreshLeases(l, q, out)
+					})
 				})}),
 		protocol.KindLimitAcquire: onSession(func(m *protocol.LimitAcquire) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readOfSession,
-				read: answered(func(x reading, q *protocol.LimitAcquire, out *protocol.LimitAcquireReply) error {
-					return x.leases(func(l *leader.RateLimits) error { return x.acquireUnits(l, q, out) })
+				read: answeredLater(func(x reading, q *protocol.LimitAcquire) error {
+					return x.leases(func(l *leader.RateLimits) error {
+						defer x.admit(l)
+						return x.acquireUnits(l, q)
+					})
 				})}),
 		protocol.KindLimitDescribe: readRow(
 			func(q *protocol.LimitDescribe) readScope { return readScope{node: q.Node, want: protocol.Strict} },

@@ -45,8 +45,7 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 	for i := range q.Leaves {
 		f := &q.Leaves[i]
 		leaf := ratelimit.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need,
-			Presented: len(f.Statement) > 0, Allowed: f.Allowed, Denied: f.Denied, Waited: f.Waited, Impossible: f.Impossible,
-			Units: f.Units, Left: f.Left, Closed: f.Closed}
+			Presented: len(f.Statement) > 0, Allowed: f.Allowed, Denied: f.Denied, Waited: f.Waited, Impossible: f.Impossible, Closed: f.Closed}
 		if leaf.Presented {
 			leaf.Held, _ = r.signer.VerifyLease(f.Statement, current, previous, node, q.Session, epoch, f.Path)
 		}
@@ -57,13 +56,13 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 	}
 	a := &r.answer
 	*out = protocol.LimitRefreshReply{BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Length: a.Length,
-		Again: a.Again, Leaves: out.Leaves[:0]}
+		Again: a.Again, Leaves: out.Leaves[:0], Clock: a.Clock}
 	r.signed = r.signed[:0]
 	for i := range a.Leaves {
 		f := &a.Leaves[i]
 		lease := protocol.LimitLease{State: protocol.LimitState(f.State), Rate: f.Lease.Rate,
 			Burst: f.Lease.Burst, Length: f.Length, Level: f.Level,
-			Retry: f.Retry, Most: f.Most, Limit: f.Limit, Floor: f.Floor, Shadow: f.Shadow, Why: protocol.LimitWhy(f.Why), At: []byte(f.At)}
+			Most: f.Most, Limit: f.Limit, Floor: f.Floor, Shadow: f.Shadow, Why: protocol.LimitWhy(f.Why), At: []byte(f.At)}
 		if f.Lease.Number.Count != 0 {
 			start := len(r.signed)
 			r.signed = r.signer.AppendLease(r.signed, current, node, q.Session, epoch, q.Leaves[i].Path, &f.Lease)
@@ -74,24 +73,44 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 	return nil
 }
 
-// acquireUnits takes units behind a barrier.
-func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquire,
-	out *protocol.LimitAcquireReply) error {
+// acquireUnits takes a call that waits for units behind a barrier. It is answered by [Outbox.AnswerLimit], at once if
+// there are units.
+func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquire) error {
 	x.host.Requests().LimitAcquires.Add(1)
-	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Done: q.Done, Within: q.Within,
-		Wait: q.Wait, Back: q.Back}
+	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Used: q.Used, Done: q.Done, Back: q.Back,
+		Wait: q.Hold > 0, From: ratelimit.Origin{Conn: x.it.conn.ID(), Request: x.it.id}}
 	for i := range q.Leaves {
 		ask.Leaves = append(ask.Leaves, string(q.Leaves[i].Path))
 		ask.Demands = append(ask.Demands, q.Leaves[i].Demand)
 	}
-	for i := range q.Calls {
-		ask.Amounts = append(ask.Amounts, q.Calls[i].Amount)
+	if len(q.Calls) > 0 {
+		ask.Amount = q.Calls[0].Amount
 	}
-	var a ratelimit.Acquired
-	err := leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask, &a)
-	*out = protocol.LimitAcquireReply{Granted: uint64(a.Granted), Retry: a.Retry,
-		BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch}
-	return err
+	return leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask)
+}
+
+// admit admits the calls that wait, behind the same barrier.
+func (x reading) admit(leases *leader.RateLimits) {
+	leases.Admit(x.m, x.logTime, func(a *ratelimit.Answer) bool { return x.host.Requests().out.AnswerLimit(x.host, a) })
+}
+
+// AnswerLimit answers a call that waited for units of a rate limit. False: its connection is gone.
+func (o *Outbox) AnswerLimit(d Shard, a *ratelimit.Answer) bool {
+	c := o.server.Client(a.To.Conn)
+	if c == nil {
+		return false
+	}
+	if a.Err != nil {
+		e := asError(a.Err)
+		o.RejectByShard(c, d, protocol.KindLimitAcquire, a.To.Request, e.Status, e.Refusal, e.Message)
+		return true
+	}
+	r := protocol.LimitAcquireReply{Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Until: a.Until}
+	if a.Granted {
+		r.Granted = 1
+	}
+	o.Reply(c, protocol.KindLimitAcquire, a.To.Request, &r)
+	return true
 }
 
 // usersShown bounds the sessions that an error names.

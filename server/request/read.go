@@ -44,6 +44,7 @@ type readKind struct {
 	// answer reads from the machine into the reply. False and no error: the request goes to the
 	// log.
 	answer func(reading, request, protocol.Message) (bool, error)
+	later  bool // it is answered when what it asks for is there, and does not go to the log
 }
 
 // readBuffer is memory for one read of a kind.
@@ -82,6 +83,18 @@ func answered[Q, R any, PQ interface {
 		answer: func(x reading, q request, out protocol.Message) (bool, error) {
 			return true, answer(x, q.(PQ), out.(PR))
 		},
+	}
+}
+
+// answeredLater is a kind of read that somebody else answers, if it is no error.
+func answeredLater[Q any, PQ interface {
+	*Q
+	request
+}](take func(reading, PQ) error) *readKind {
+	return &readKind{
+		buffer: func() readBuffer { return readBuffer{request: PQ(new(Q))} },
+		answer: func(x reading, q request, _ protocol.Message) (bool, error) { return false, take(x, q.(PQ)) },
+		later:  true,
 	}
 }
 
@@ -372,6 +385,9 @@ func (r *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int)
 	if err != nil {
 		e := asError(err)
 		o.RejectByShard(it.conn, r.host, it.kind, it.id, e.Status, e.Refusal, e.Message)
+		return 0
+	}
+	if k.later {
 		return 0
 	}
 	if !answered {

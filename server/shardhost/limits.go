@@ -3,6 +3,7 @@ package shardhost
 import (
 	"sync/atomic"
 
+	"github.com/signalbox-dev/signalbox/shard/ratelimit"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -18,6 +19,13 @@ var _ replica.LimitSink = (*limitSink)(nil)
 func (s *limitSink) NotifyLimit(node uint64, name string, session, revision uint64) {
 	s.notified.Add(1)
 	s.host.hubs.Limits.Notify(node, name, session, revision)
+}
+
+// AnswerLimit implements replica.LimitSink.
+func (s *limitSink) AnswerLimit(a *ratelimit.Answer) bool {
+	o := s.host.serving.Requests.BorrowOutbox()
+	defer s.host.serving.Requests.ReturnOutbox(o)
+	return o.AnswerLimit(s.host, a)
 }
 
 // FlushLimits implements replica.LimitSink.

@@ -21,6 +21,8 @@ import (
 type RateLimits struct {
 	trees map[string]*rateLimit      // by node and name
 	due   container.Heap[*rateLimit] // those that have something to do, by time
+	admit container.Heap[admitting]  // those that have calls to admit, by time
+	lost  []ratelimit.Origin         // calls that nobody admits any more
 	sweep int                        // at so many trees those that are gone are looked for
 
 	key     []byte       // scratch
@@ -33,6 +35,7 @@ type rateLimit struct {
 	name   string
 	leases *ratelimit.Leases
 	place  int32 // in the heap of those that are due
+	admits int32 // in the heap of those that have calls to admit
 }
 
 // NewRateLimits returns one without leases.
@@ -60,6 +63,7 @@ func (r *RateLimits) limit(m *shard.Machine, logTime, node uint64, path []byte) 
 		r.trees[string(r.keyOf(node, root))] = x
 	}
 	if x.leases == nil || x.leases.Leadership() != v.Leadership {
+		r.lose(x)
 		x.leases = ratelimit.NewLeases(v.Leadership, v.Began)
 	}
 	return x, v, nil
@@ -83,6 +87,8 @@ func (r *RateLimits) dropGone(m *shard.Machine, logTime uint64) {
 func (r *RateLimits) drop(x *rateLimit) {
 	delete(r.trees, string(r.keyOf(x.node, []byte(x.name))))
 	r.due.Remove(x)
+	r.admit.Remove(admitting{x})
+	r.lose(x)
 }
 
 // schedule notes when a tree has something to do.
@@ -92,6 +98,11 @@ func (r *RateLimits) schedule(x *rateLimit, logTime, now uint64) {
 		r.due.Set(x, logTime+at-min(at, now))
 	} else {
 		r.due.Remove(x)
+	}
+	if at, ok := x.leases.AdmitAt(); ok {
+		r.admit.Set(admitting{x}, logTime+at-min(at, now))
+	} else {
+		r.admit.Remove(admitting{x})
 	}
 }
 
@@ -108,17 +119,66 @@ func (r *RateLimits) Refresh(
 	return x.leases.Refresh(v.Now, v.Tree, v.Version, q, out)
 }
 
-// Acquire takes units of leaves of a tree, see [ratelimit.Leases.Acquire].
-func (r *RateLimits) Acquire(
-	m *shard.Machine, logTime, node uint64, path []byte, q *ratelimit.Acquire, out *ratelimit.Acquired,
-) error {
+// Acquire takes a call that waits for units, which Admit answers; see [ratelimit.Leases.Acquire].
+func (r *RateLimits) Acquire(m *shard.Machine, logTime, node uint64, path []byte, q *ratelimit.Acquire) error {
 	x, v, err := r.limit(m, logTime, node, path)
 	if err != nil {
 		return err
 	}
 	defer r.schedule(x, logTime, v.Now)
-	return x.leases.Acquire(v.Now, v.Tree, v.Version, q, out)
+	return x.leases.Acquire(v.Now, v.Tree, v.Version, q)
 }
+
+// Admit admits and answers the calls of all trees that can be admitted. It needs a read barrier that began at
+// logTime; answer is that of [ratelimit.Leases.Admit].
+func (r *RateLimits) Admit(m *shard.Machine, logTime uint64, answer func(*ratelimit.Answer) bool) {
+	r.AnswerLost(answer)
+	r.ticking = r.ticking[:0]
+	for r.admit.Len() > 0 && r.admit.First().Key <= logTime {
+		r.ticking = append(r.ticking, r.admit.Pop().Item.rateLimit)
+	}
+	for _, x := range r.ticking {
+		_, v, err := r.limit(m, logTime, x.node, []byte(x.name))
+		if err != nil {
+			r.drop(x)
+			continue
+		}
+		x.leases.Admit(v.Now, v.Tree, v.Version, answer)
+		r.schedule(x, logTime, v.Now)
+	}
+	clear(r.ticking)
+}
+
+// AdmitIn is the least number of ms after which Admit has something to do. False: nothing, until the next call.
+func (r *RateLimits) AdmitIn(logTime uint64) (in uint64, ok bool) {
+	if len(r.lost) > 0 {
+		return 0, true
+	}
+	if r.admit.Len() == 0 {
+		return 0, false
+	}
+	at := r.admit.First().Key
+	return at - min(at, logTime), true
+}
+
+// AnswerLost answers the calls of trees that are led elsewhere now. It reports whether there were some.
+func (r *RateLimits) AnswerLost(answer func(*ratelimit.Answer) bool) bool {
+	some := len(r.lost) > 0
+	for _, from := range r.lost {
+		answer(&ratelimit.Answer{To: from, Err: errLedElsewhere})
+	}
+	r.lost = r.lost[:0]
+	return some
+}
+
+// lose notes that nobody admits the calls of a tree any more.
+func (r *RateLimits) lose(x *rateLimit) {
+	if x.leases != nil {
+		r.lost = slices.AppendSeq(r.lost, x.leases.Held)
+	}
+}
+
+var errLedElsewhere = protocol.Errorf(protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and send it again")
 
 // Users are the sessions that have a resource open, as far as they have said so, and at most so
 // many of them.
@@ -194,10 +254,13 @@ func (r *RateLimits) All(m *shard.Machine, logTime uint64, yield func(node, now 
 	}
 }
 
-// Reset drops all leases: the leadership has ended.
+// Reset drops all leases: the leadership has ended. AnswerLost answers the calls that wait.
 func (r *RateLimits) Reset() {
+	for _, key := range slices.Sorted(maps.Keys(r.trees)) {
+		r.lose(r.trees[key])
+	}
 	clear(r.trees)
-	r.due, r.sweep = container.Heap[*rateLimit]{}, sweepFirst
+	r.due, r.admit, r.sweep = container.Heap[*rateLimit]{}, container.Heap[admitting]{}, sweepFirst
 }
 
 // Len is how many trees have leases.
@@ -208,3 +271,12 @@ func (x *rateLimit) Position() *int32 { return &x.place }
 
 // Before implements container.Item: the trees know nothing of each other.
 func (x *rateLimit) Before(*rateLimit) bool { return false }
+
+// admitting is a tree in the heap of those that have calls to admit.
+type admitting struct{ *rateLimit }
+
+// Position implements container.Item.
+func (x admitting) Position() *int32 { return &x.admits }
+
+// Before implements container.Item.
+func (admitting) Before(admitting) bool { return false }

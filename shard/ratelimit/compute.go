@@ -1,5 +1,7 @@
 package ratelimit
 
+import "github.com/signalbox-dev/signalbox/protocol"
+
 // Shares are computed at most every 50 ms, or the second interval with more clients: of ten
 // thousand the demand of some changes all the time, and a computation looks at all. While somebody
 // has less than its share, leases that end are looked for at the second interval, in ms.
@@ -130,7 +132,7 @@ func (l *Leases) compute(tree *Tree) {
 	l.growing = false
 	for i := len(l.nodes) - 1; i >= 0; i-- { // children come behind their parents
 		n := &l.nodes[i]
-		n.demand, n.lendable, n.calling = 0, 0, 0
+		n.demand, n.calling = 0, 0
 		for _, h := range n.holdings {
 			if h.needUntil <= l.now {
 				h.need, h.needAbove = 0, 0
@@ -146,19 +148,17 @@ func (l *Leases) compute(tree *Tree) {
 					steady++
 				}
 				l.growing = l.growing || l.newRate(h) < maxRate
-				n.demand, n.lendable = addUpTo(n.demand, h.wanted, n.rate), n.rate
+				n.demand = addUpTo(n.demand, h.wanted, n.rate)
 			}
 		}
 		for _, c := range n.children {
 			n.calling += l.nodes[c].calling
 			n.demand = addUpTo(n.demand, l.nodes[c].demand, n.rate)
-			n.lendable = addUpTo(n.lendable, l.nodes[c].lendable, n.rate)
 		}
 	}
 	l.steady = steady
 	root := &l.nodes[0]
-	root.target = root.demand
-	root.lend = min(root.lendable, root.rate-root.target) / 2
+	root.target, root.fair = root.demand, root.rate
 	for i := range l.nodes {
 		l.shareNode(&l.nodes[i])
 	}
@@ -177,13 +177,8 @@ func (l *Leases) compute(tree *Tree) {
 	l.freed = l.shortages > 0
 }
 
-// shareNode divides what a node has among its children. Half of what nobody asks for is lent to
-// those who take part: an idle client can use it at once.
+// shareNode divides what a node has among its children.
 func (l *Leases) shareNode(n *node) {
-	if len(n.children) == 0 {
-		n.target += n.lend
-		return
-	}
 	l.parts = l.parts[:0]
 	for k, c := range n.children {
 		child := &l.nodes[c]
@@ -191,38 +186,24 @@ func (l *Leases) shareNode(n *node) {
 	}
 	share(n.target, l.parts)
 	for i := range l.parts {
-		l.nodes[n.children[l.parts[i].index]].target = l.parts[i].gets
+		child := &l.nodes[n.children[l.parts[i].index]]
+		child.target = l.parts[i].gets
+		child.fair = min(l.parts[i].fair+n.fair-n.target, child.rate)
 	}
-	l.parts = l.parts[:0]
-	for k, c := range n.children {
-		child := &l.nodes[c]
-		child.lend = 0
-		l.parts = append(l.parts, part{demand: lessBy(child.lendable, child.target), weight: child.weight, index: k})
-	}
-	share(n.lend, l.parts)
-	for i := range l.parts {
-		l.nodes[n.children[l.parts[i].index]].lend = l.parts[i].gets
-	}
-	n.target += n.lend
 }
 
 // shareLeaf divides what a leaf has among its clients.
 func (l *Leases) shareLeaf(n *node) {
 	l.parts = l.parts[:0]
-	lent := n.lend
 	for k, h := range n.holdings {
-		if h.target = 0; h.wanted > 0 {
+		if h.target, h.fair = 0, 0; h.wanted > 0 {
 			l.parts = append(l.parts, part{demand: h.wanted, weight: 1, index: k})
 		}
 	}
-	share(n.target-lent, l.parts)
-	clients := max(uint64(len(l.parts)), 1)
-	each, over := lent/clients, lent%clients
+	share(n.target, l.parts)
 	for i := range l.parts {
 		h := n.holdings[l.parts[i].index]
-		if h.target = l.parts[i].gets + each; uint64(i) < over {
-			h.target++
-		}
+		h.target, h.fair = l.parts[i].gets, l.parts[i].fair+n.fair-n.target
 	}
 }
 
@@ -374,6 +355,9 @@ func (l *Leases) expire(tree *Tree) {
 }
 
 func (l *Leases) expireHoldings(m *member) {
+	for m.gone && len(m.turns) > 0 {
+		l.endTurn(m.turns[0], protocol.Errorf(protocol.StatusPreconditionFailed, "session %d takes part in the rate limit no more", m.session))
+	}
 	m.keep(func(h *holding) bool {
 		if l.recount(h); !m.gone && h.node >= 0 || h.countedRate > 0 || h.countedBurst > 0 || h.unused > 0 {
 			return true

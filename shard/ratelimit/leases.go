@@ -39,9 +39,11 @@ type Leases struct {
 	numbers   uint64
 
 	grants      container.Heap[*grant] // that were given out and may not be used yet
-	turns       []*turn                // of those that wait for units, in any order
 	turnNumbers uint64
-	scans       uint64
+	sleepers    container.Heap[sleeper]
+	asked       []askedCall // since the last Admit
+	answers     []Answer    // that Admit is to give
+	admitAt     uint64      // when it has something to do; 0: when something changes
 
 	joinsChanged bool   // members may have left since they were looked at
 	unreported   uint64 // while learning, a session that all wait for; 0: it is to be looked for
@@ -154,7 +156,7 @@ func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out
 	if l.computeDue() {
 		l.compute(tree)
 	}
-	*out = Reply{Leadership: l.at, Length: l.length, Again: l.learning && !m.reported, Leaves: out.Leaves[:0]}
+	*out = Reply{Leadership: l.at, Clock: l.now, Length: l.length, Again: l.learning && !m.reported, Leaves: out.Leaves[:0]}
 	for i := range q.Leaves {
 		f := &q.Leaves[i]
 		h := m.holding(f.Leaf)
@@ -170,7 +172,7 @@ func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out
 // as any other request, and may come at any time.
 func (m *member) opens(q *Refresh) bool {
 	for i := range q.Leaves {
-		if f := &q.Leaves[i]; f.Demand > 0 || f.Waiting > 0 || f.Units > 0 || f.Presented || f.Closed ||
+		if f := &q.Leaves[i]; f.Demand > 0 || f.Waiting > 0 || f.Presented || f.Closed ||
 			m.holding(f.Leaf) != nil {
 			return false
 		}
@@ -192,7 +194,7 @@ func (l *Leases) learn(tree *Tree) {
 	if l.now < l.learnUntil && !all {
 		return
 	}
-	l.learning, l.dirty, l.computed = false, true, 0
+	l.learning, l.dirty, l.computed, l.admitAt = false, true, 0, l.now
 	l.learned = l.now - l.began
 	// The leader's own buckets are empty when no lease of an earlier leadership can be in use any
 	// more, and fill from then on. If there were none, that is when the leadership began.
@@ -247,6 +249,9 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 			h.held, h.offered = Lease{}, Lease{}
 			l.recount(h)
 			l.forgetGrants(h)
+			for t := m.turnOf(h); t != nil; t = m.turnOf(h) {
+				l.endTurn(t, nil)
+			}
 			l.remove(h)
 			m.keep(func(x *holding) bool { return x != h })
 			l.dirty = true
@@ -274,7 +279,13 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	}
 	l.recount(h)
 	h.notified = false
-	lacks := q.Waiting > 0 || q.Units > 0 || (m.known || h.known) && q.Denied > h.denied
+	waiting := q.Waiting
+	if held := m.held(h); held > 0 {
+		waiting = max(waiting, held)
+	} else if h.remote && h.waiting == 0 && l.now < h.askedUntil { // those that waited have their units by now
+		waiting = 0
+	}
+	lacks := waiting > 0 || (m.known || h.known) && q.Denied > h.denied
 	l.tally(m, h, q, of)
 	h.refreshed, h.liveUntil = l.now, l.now+l.length
 	if differs(h.demand, q.Demand) || (h.demand > 0) != (q.Demand > 0) {
@@ -285,10 +296,6 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 		h.fewUntil = 0
 	case h.leaf && h.demand > 0 && !lacks:
 		l.calledFew(h)
-	}
-	waiting := q.Waiting
-	if h.remote && h.waiting == 0 && l.now < h.askedUntil { // those that waited have their units by now
-		waiting = 0
 	}
 	l.waits(h, waiting, lacks)
 	if q.Need > 0 && q.Need >= h.need && h.leaf && q.Need <= l.nodes[h.node].most {
@@ -358,38 +365,11 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 	switch {
 	case l.learning:
 	case rate > 0:
-		if (fresh || h.held.Rate == 0) && len(l.turns) == len(m.turns) { // nobody else waits
+		if (fresh || h.held.Rate == 0) && l.nodes[0].waiting == 0 {
 			r.Level = min(burst, l.has(h.node))
 		}
-	case l.wants(h) > 0 || q.Units > 0:
-		r.State = LeafRemote
-		switch {
-		case fresh:
-			burst = 0
-		case h.held.Rate == 0:
-			burst = min(q.Left, h.held.Burst)
-		default: // it keeps the units of a call, since the leader's own bucket may be empty
-			burst = 0
-			if call := max(h.need, 1000); call <= n.most/keepMost {
-				burst = min(h.held.Burst, call)
-			}
-		}
-		if burst > 0 { // units that are not used are not held for ever
-			r.Length = min(r.Length, h.held.End-l.now)
-		}
-		if q.Units == 0 {
-			break
-		}
-		if units := min(q.Units, n.most); units > 0 {
-			granted, retry := l.serve(m, []*holding{h}, []uint64{units}, true)
-			for r.Retry = retry; granted > 0; { // serve has taken it from the bucket
-				burst, r.Level, r.Length = burst+units, r.Level+units, l.leaseLength(h, 0)
-				if r.Level+units > h.target/unitsAtOnce {
-					break
-				}
-				granted, _ = l.serve(m, []*holding{h}, []uint64{units}, false)
-			}
-		}
+	case l.wants(h) > 0:
+		r.State, burst = LeafRemote, 0
 	}
 	if r.Level > 0 && r.State == LeafLeased {
 		l.give(h.node, r.Level)
@@ -399,7 +379,7 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 		h.offered = Lease{Number{l.at, l.numbers}, rate, burst, l.now + r.Length}
 	}
 	l.recount(h)
-	h.liveUntil = l.now + max(r.Length, min(r.Retry, MaxRetry)+liveLate)
+	h.liveUntil = l.now + r.Length + liveLate
 	r.Lease = h.offered
 	r.Why, r.At = l.why(h)
 	return r
@@ -416,14 +396,6 @@ const (
 	lapsesMatter  = 10_000
 	smallFraction = 50
 )
-
-// unitsAtOnce is the part of a second for which a session gets units of its share at once, if its calls
-// cannot wait: it asks for more after a refresh.
-const unitsAtOnce = 5
-
-// keepMost is the part of a burst that a call may have at most, for its session to keep the units
-// for it when its lease ends.
-const keepMost = 8
 
 // leaseLength is that of a holding's next lease.
 func (l *Leases) leaseLength(h *holding, rate uint64) uint64 {
@@ -590,6 +562,9 @@ func (l *Leases) Tick(now uint64, tree *Tree, version uint64, notify func(sessio
 // worthwhile reports whether a refresh would give a holding another lease that somebody waits for.
 func (l *Leases) worthwhile(h *holding) bool {
 	if h.short {
+		if h.lacksSince == 0 { // its next refresh gives it
+			return false
+		}
 		last := h.last()
 		rate, burst := l.room(h)
 		return above(min(rate, h.leased), last.Rate) || above(min(burst, h.leasedBurst), last.Burst)

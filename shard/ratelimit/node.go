@@ -1,6 +1,9 @@
 package ratelimit
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
+)
 
 // node is a resource as a leadership uses it.
 type node struct {
@@ -27,7 +30,6 @@ type node struct {
 
 	// Of the last computation.
 	demand, target uint64
-	lend, lendable uint64
 	need           uint64 // the largest amount of one call, of the sessions that are served remotely
 	leasedTarget   uint64 // at and below it
 	leasedBurst    uint64 // what the leader's own bucket does not need
@@ -36,10 +38,12 @@ type node struct {
 	calling        uint64 // sessions at and below it that ask for something
 
 	bucket          bucket
-	reserved        uint64 // scratch: amount that turns are to have first
-	scanned         uint64 // the scan that reserved is of
-	virtual         uint64 // the latest start of a turn that was served at or below it
-	marked          uint64 // the scan that has found others who wait at or below it
+	virtual         uint64 // the latest tag of a call that was admitted at or below it
+	entry           *entry // in the heap of the one above it
+	heap            container.Heap[*entry]
+	claimed         *turn  // the first call of several leaves that is to have its units here
+	waiting         uint64 // amount of the calls that wait at or below it
+	fair            uint64 // what its parent would give it if it asked for all
 	acquires        uint64
 	allowed, denied uint64
 	waited          uint64
@@ -106,10 +110,11 @@ func (l *Leases) build(now uint64, tree *Tree) {
 			n.bucket, n.virtual = f.bucket, f.virtual
 			n.bucket.level = min(n.bucket.level, n.burst*1000)
 			n.acquires, n.allowed, n.denied, n.waited, n.impossible = f.acquires, f.allowed, f.denied, f.waited, f.impossible
-			n.demand, n.target, n.remoteTarget, n.leasedTarget, n.need, n.calling = f.demand, f.target, f.remoteTarget, f.leasedTarget, f.need, f.calling
+			n.demand, n.target, n.remoteTarget, n.leasedTarget, n.need, n.calling, n.fair = f.demand, f.target, f.remoteTarget, f.leasedTarget, f.need, f.calling, f.fair
 		} else if l.built && !l.learning && r.emptyAt == 0 {
 			n.bucket.level = n.burst * 1000 // it is new, so it has rested
 		}
+		n.entry = &entry{child: i, in: n.parent}
 		l.nodes[i] = n
 		l.index[r.path] = i
 	}
@@ -118,6 +123,7 @@ func (l *Leases) build(now uint64, tree *Tree) {
 			l.place(h)
 		}
 	}
+	defer l.requeue()
 	if !l.built || l.learning {
 		return
 	}
@@ -158,6 +164,7 @@ func (l *Leases) count(h *holding, rate, burst uint64) {
 	}
 	if rate < h.countedRate || burst < h.countedBurst {
 		l.freed = true
+		defer l.wakePath(h.node)
 	}
 	for i := h.node; i >= 0; i = l.nodes[i].parent {
 		n := &l.nodes[i]

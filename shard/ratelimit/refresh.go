@@ -37,11 +37,6 @@ type LeafRefresh struct {
 	Waiting uint64 // amount that callers wait for; with some the demand has no bound
 	Need    uint64 // the largest amount of one call lately
 
-	// Units is an amount that the client wants to hold, for calls that cannot wait: a session that
-	// is served remotely gets a lease of so much, without a rate. Left is what it has of the last
-	// one.
-	Units, Left uint64
-
 	// Held is the lease that the client uses, by a statement that the leader's signature
 	// proves. Presented is true of any statement: one that is not good counts for nothing, while
 	// without one the client uses none.
@@ -69,7 +64,6 @@ type LeafReply struct {
 	Lease  Lease  // none: the session needs none at present, or is served remotely
 	Length uint64 // of the lease, or of one that it would get, in ms
 	Level  uint64 // amount that comes with the lease
-	Retry  uint64 // ms after which the units that are asked for could be there; 0: it is not known
 	Most   uint64 // amount: a call for more can never be admitted
 	Limit  uint64 // rate of the resource, in force
 	Floor  uint64
@@ -81,6 +75,7 @@ type LeafReply struct {
 // Reply is the answer to a refresh.
 type Reply struct {
 	Leadership Leadership
+	Clock      uint64 // the time at which the refresh was confirmed
 	Length     uint64 // of a lease of an old session, in ms
 	Again      bool   // refresh again at once: the leader learns, or others wait for the rate that was given up
 	Leaves     []LeafReply
@@ -127,6 +122,16 @@ type member struct {
 	byPath         map[string]*holding // of a member with many
 	turns          []*turn
 	grants         []*grant
+}
+
+// turnOf finds a turn with calls for a holding.
+func (m *member) turnOf(h *holding) *turn {
+	for _, t := range m.turns {
+		if slices.Contains(t.holdings, h) {
+			return t
+		}
+	}
+	return nil
 }
 
 // leave notes that it is no participant any more.
@@ -206,6 +211,7 @@ type holding struct {
 	unused                    uint64 // amount that is counted because it may not be used yet
 	wanted                    uint64 // its demand as others have to leave it, of the last computation
 	target                    uint64 // its share, of the last computation
+	fair                      uint64 // its share if it asked for all
 	leased, leasedBurst       uint64 // the part of it that it is to have as a lease
 	remote                    bool   // its share is too small for a lease, or its calls are too large
 	cramped                   bool   // bursts are too small for a lease, since others need theirs

@@ -6,80 +6,69 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
-// A session whose share is too small for a lease, or that has no lease yet, is served remotely: it
-// takes units from the leader's own buckets, at its leaves and at all resources above them.
-//
-// Sessions share these by weighted fair queueing in units. A session's turn starts at its tag, and
-// finishes at its tag and its amount divided by its share. Turns that finish earlier have their
-// units first. So sessions with equal shares get equal units, whether they ask for many at once or
-// for one at a time.
+// A session whose share is too small for a lease, or that has no lease yet, is served remotely: its calls wait at the
+// leader for units of the leader's own buckets, at their leaves and at all resources above them.
 
-// Acquire asks for units that are used at once.
+// Origin names a request for who answers it. Nothing in here looks at it.
+type Origin struct{ Conn, Request uint64 }
+
+// Acquire is a call that waits for units of some leaves, which are used at once. The same number again is the same
+// call, whose answer goes to the other origin.
 type Acquire struct {
 	Session, Epoch uint64
 	Seq            uint64   // rises with each acquire of the session for the tree
-	Done           uint64   // the client has used what it was given up to this one, or never will
-	Within         uint64   // ms from when it asked, after which the client uses no units
-	Leaves         []string // each gives all amounts, or none does
+	Leaves         []string // all give the amount, or none does; none: it asks for nothing
 	Demands        []uint64 // rates that the session wants of the leaves
-	Amounts        []uint64 // of calls that are admitted in this order
-	Wait           bool     // keep a turn for what is not granted
+	Amount         uint64
+	Wait           bool // else it is answered at once
+	From           Origin
 
-	// Back returns what the acquire with this number was granted: its client could not use it, or
-	// another tree did not grant what was wanted together.
-	Back uint64
+	// Used is the number of an acquire whose units were used, and Done the last one of several. Back is that of one
+	// whose units are not used, or that is given up while it waits.
+	Used, Done, Back uint64
 }
 
-// Acquired is the answer.
-type Acquired struct {
+// Answer is that to an acquire.
+type Answer struct {
+	To         Origin
 	Leadership Leadership
-	Granted    int    // calls, of the first ones
-	Retry      uint64 // ms after which to ask again for the next one; 0: all are granted
+	Err        error
+	Granted    bool
+	Until      uint64 // the units are used before, or given back
+	Retry      uint64 // of one that is not granted: ms until its units could be there
+
+	member *member // whose units these are
+	seq    uint64
 }
 
-// turn is a session that waits for units of some leaves. It asks again; one that does not in time
-// is dropped.
-type turn struct {
-	member      *member
-	holdings    []*holding
-	head, total uint64 // amounts: of the first call, and of all
-	start       uint64
-	number      uint64 // of two turns that finish together the lower one is first
-	until       uint64
-	at          int // its place in the list
-}
-
-// Bounds of the time after which a client is told to ask again, in ms. One that is late by
-// turnLate loses its turn, and not its tag.
-const (
-	minRetry  = 2
-	MaxRetry  = 2_000 // it asks again after that at the latest
-	blindly   = 100   // when others have to shrink first
-	turnLate  = 150
-	virtually = 1_000_000 // tags are in millionths of a second
-
-	mostBehind = 2 * virtually // what turns of one leaf have had less than others beside it is forgotten above that
-)
-
-// Acquire takes units from the leader's own buckets for a session, or says after how many ms to ask
-// again. now is when the read barrier began that confirmed the leadership. Errors: those of
-// [Leases.Refresh]; NOT_FOUND, PRECONDITION_FAILED for a path that is no leaf; BAD_REQUEST for an
-// amount that can never be had.
-func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out *Acquired) error {
+// Acquire takes a call, which [Leases.Admit] answers. now is when the read barrier began that confirmed the
+// leadership. Errors: those of [Leases.Refresh]; NOT_FOUND, PRECONDITION_FAILED for a path that is no leaf;
+// BAD_REQUEST for an amount that can never be had.
+func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire) error {
 	l.Observe(now, tree, version)
 	l.learn(tree)
-	*out = Acquired{Leadership: l.at}
 	m, err := l.member(tree, q.Session, q.Epoch)
 	if err != nil {
 		return err
 	}
+	l.grantOf(m, q.Used, l.used)
+	if q.Done > 0 {
+		for _, u := range slices.Clone(m.grants) {
+			if u.seq <= q.Done {
+				l.used(u)
+			}
+		}
+	}
 	if q.Back > 0 {
 		l.takeBack(m, q.Back)
+	}
+	if len(q.Leaves) == 0 || q.Amount == 0 {
+		l.answers = append(l.answers, Answer{To: q.From, Leadership: l.at})
 		return nil
 	}
-	l.usedUpTo(m, q.Done)
 	holdings := make([]*holding, 0, 1)
 	for k, leaf := range q.Leaves {
 		i, ok := l.index[leaf]
@@ -88,13 +77,10 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 		}
 		n := &l.nodes[i]
 		if len(n.children) > 0 {
-			return protocol.Refuse(protocol.RefusalHasChildren, "resource %s has children; use one of them",
-				leaf)
+			return protocol.Refuse(protocol.RefusalHasChildren, "resource %s has children; use one of them", leaf)
 		}
-		for _, amount := range q.Amounts {
-			if amount > n.most {
-				return impossible(leaf, amount, n)
-			}
+		if q.Amount > n.most {
+			return impossible(leaf, q.Amount, n)
 		}
 		h := l.holdingOf(m, leaf)
 		if slices.Contains(holdings, h) {
@@ -106,45 +92,107 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 		}
 		n.acquires++
 	}
-	if len(q.Amounts) == 0 {
-		return nil
-	}
-	for k, times := range l.above(holdings) {
-		if n, sum := &l.nodes[k], times*slices.Max(q.Amounts); sum > n.burst { // each alone is not
-			return impossible(n.path, sum, n)
-		}
+	if err := l.possible(holdings, q.Amount); err != nil {
+		return err
 	}
 	if l.computeDue() {
 		l.compute(tree)
 	}
-	out.Granted, out.Retry = l.serve(m, holdings, q.Amounts, q.Wait)
-	if out.Granted > 0 {
-		sum := uint64(0)
-		for _, amount := range q.Amounts[:out.Granted] {
-			sum = addUpTo(sum, amount, maxRate)
-		}
-		l.lend(m, holdings, q.Seq, sum, q.Within)
-	}
-	waiting := uint64(0)
-	if q.Wait {
-		for _, amount := range q.Amounts[out.Granted:] {
-			waiting = addUpTo(waiting, amount, maxRate)
-		}
-	}
 	for _, h := range holdings {
-		if need := slices.Max(q.Amounts); need >= h.need {
-			h.need, h.needAbove, h.needUntil = need, need*uint64(len(holdings)), l.now+needMemory
+		if q.Amount >= h.need {
+			h.need, h.needAbove, h.needUntil = q.Amount, q.Amount*uint64(len(holdings)), l.now+needMemory
 		}
-		h.refreshed, h.liveUntil = l.now, max(h.liveUntil, l.now+min(out.Retry, MaxRetry)+liveLate)
-		h.askedUntil = l.now + min(out.Retry, MaxRetry) + liveLate
-		l.waits(h, waiting, waiting > 0)
+		h.refreshed, h.liveUntil = l.now, max(h.liveUntil, l.now+l.leaseLength(h, 0)+liveLate)
 		if l.many(h) {
 			h.fewUntil = 0
-		} else if out.Granted == len(q.Amounts) {
-			l.calledFew(h)
 		}
 	}
+	c := &call{seq: q.Seq, amount: q.Amount, from: q.From}
+	if t, k := m.waitingCall(q.Seq); t != nil {
+		t.calls[k] = c
+		return nil
+	}
+	l.enqueue(m, holdings, c)
+	l.asked = append(l.asked, askedCall{m, q.Seq, q.Wait})
 	return nil
+}
+
+// askedCall is a call that came since the last Admit.
+type askedCall struct {
+	member *member
+	seq    uint64
+	wait   bool
+}
+
+// waitingCall finds a call that waits.
+func (m *member) waitingCall(seq uint64) (t *turn, k int) {
+	for _, t := range m.turns {
+		if k := slices.IndexFunc(t.calls, func(c *call) bool { return c.seq == seq }); k >= 0 {
+			return t, k
+		}
+	}
+	return nil, 0
+}
+
+// Admit admits the calls that can be admitted, and answers. now is when the read barrier began that confirmed the
+// leadership. answer is false if nobody takes the answer any more: units come back.
+func (l *Leases) Admit(now uint64, tree *Tree, version uint64, answer func(*Answer) bool) {
+	l.Observe(now, tree, version)
+	l.learn(tree)
+	if l.computeDue() {
+		l.compute(tree)
+	}
+	for again := true; again; {
+		l.serve()
+		for _, x := range l.asked {
+			t, k := x.member.waitingCall(x.seq)
+			if t == nil {
+				continue
+			}
+			for _, h := range t.holdings {
+				l.waits(h, max(h.waiting, t.calls[k].amount), true)
+			}
+			if !x.wait {
+				l.refuse(t, k, nil)
+			}
+		}
+		l.asked = l.asked[:0]
+		answers := l.answers
+		l.answers = nil
+		again = false
+		for i := range answers {
+			if a := &answers[i]; !answer(a) && a.Granted {
+				l.takeBack(a.member, a.seq)
+				l.lapsed, again = l.now, true // its client is gone
+			}
+		}
+	}
+}
+
+// AdmitAt is when Admit has something to do; false: when something changes.
+func (l *Leases) AdmitAt() (at uint64, ok bool) {
+	if len(l.answers) > 0 || len(l.asked) > 0 {
+		return l.now, true
+	}
+	return l.admitAt, l.admitAt > 0 && !l.learning
+}
+
+// Held are the calls that wait, for who answers them when the leadership ends.
+func (l *Leases) Held(yield func(Origin) bool) {
+	for i := range l.answers {
+		if !yield(l.answers[i].To) {
+			return
+		}
+	}
+	for _, m := range l.members {
+		for _, t := range m.turns {
+			for _, c := range t.calls {
+				if !yield(c.from) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // impossible is the error of a call that can never be admitted.
@@ -183,194 +231,560 @@ func (l *Leases) waits(h *holding, waiting uint64, lacks bool) {
 	}
 }
 
-// weight is a session's share of a leaf.
+// grant is an amount that the leader gave out and that a client may not have used yet. Until it
+// has, or can no more, it counts like the burst of a lease: else what comes in meanwhile could be
+// used together with it.
+//
+// A new leadership that has finished learning need not know of grants: a session that has reported
+// takes none of an earlier leadership any more, and those of all others have ended, as
+// [protocol.MaxLimitWithin] is no more than the shortest lease.
+type grant struct {
+	member   *member
+	holdings []*holding
+	seq      uint64 // of the acquire
+	amount   uint64
+	place    int32 // in the heap of all, by the time until which they count
+}
+
+// Position implements container.Item.
+func (u *grant) Position() *int32 { return &u.place }
+
+// Before implements container.Item: the order of units that end together has no effect.
+func (u *grant) Before(*grant) bool { return false }
+
+// lend counts an amount that was taken from the leader's own buckets until the client has used it.
+func (l *Leases) lend(m *member, holdings []*holding, seq, amount uint64) {
+	u := &grant{member: m, holdings: slices.Clone(holdings), seq: seq, amount: amount}
+	m.grants = append(m.grants, u)
+	l.grants.Push(u, l.now+protocol.MaxLimitWithin+1) // a time of the log is up to 1 ms late
+	for _, h := range holdings {
+		l.countUnused(h, amount)
+		h.unused += amount
+	}
+}
+
+// used ends the count of a grant.
+func (l *Leases) used(u *grant) {
+	l.grants.Remove(u)
+	u.member.grants = slices.DeleteFunc(u.member.grants, func(x *grant) bool { return x == u })
+	for _, h := range u.holdings {
+		h.unused -= u.amount
+		l.countUnused(h, -u.amount) // modulo 2^64
+		l.wakePath(h.node)
+	}
+}
+
+// grantOf finds a grant of a member.
+func (l *Leases) grantOf(m *member, seq uint64, f func(*grant)) {
+	if i := slices.IndexFunc(m.grants, func(u *grant) bool { return u.seq == seq }); i >= 0 {
+		f(m.grants[i])
+	}
+}
+
+// expireGrants ends the count of units that no client uses any more.
+func (l *Leases) expireGrants() {
+	for l.grants.Len() > 0 && l.grants.First().Key <= l.now {
+		l.used(l.grants.First().Item)
+	}
+}
+
+// forgetGrants ends the count of a holding's units: its client uses the leaf no more.
+func (l *Leases) forgetGrants(h *holding) {
+	for _, u := range h.member.grants {
+		if i := slices.Index(u.holdings, h); i >= 0 {
+			u.holdings = slices.Delete(slices.Clone(u.holdings), i, i+1)
+			l.countUnused(h, -u.amount)
+		}
+	}
+	h.unused = 0
+}
+
+// takeBack returns units that were given out and not used, or ends the wait for them. A second time it finds none.
+func (l *Leases) takeBack(m *member, seq uint64) {
+	if t, k := m.waitingCall(seq); t != nil {
+		l.refuse(t, k, nil)
+		return
+	}
+	l.grantOf(m, seq, func(u *grant) {
+		l.used(u)
+		for _, h := range u.holdings {
+			h.granted -= min(h.granted, u.amount)
+			h.tag -= min(h.tag, mulDiv(u.amount, virtually, l.weightOf(h)))
+			for i := h.node; i >= 0; i = l.nodes[i].parent {
+				n := &l.nodes[i]
+				n.bucket.level = addUpTo(n.bucket.level, u.amount*1000, n.ownBurst())
+			}
+			l.wakePath(h.node)
+		}
+	})
+}
+
+// weightOf is the weight of a holding whose leaf may be gone.
+func (l *Leases) weightOf(h *holding) uint64 {
+	if h.node < 0 {
+		return maxRate
+	}
+	return l.weight(h)
+}
+
+// countUnused adds to the units that are counted at a holding's node and all above it.
+func (l *Leases) countUnused(h *holding, more uint64) {
+	for i := h.node; i >= 0; i = l.nodes[i].parent {
+		n := &l.nodes[i]
+		l.accrue(n)
+		n.unused += more // modulo 2^64
+		n.bucket.level = min(n.bucket.level, n.ownBurst())
+	}
+}
+
+// Calls that wait at the leader have one order, by start-time fair queueing over sessions in units: the tag of a
+// call is where its session stands, and its amount divided by its session's share. It is admitted when each
+// resource of its path has the units, and nobody with a lower tag waits for one that is short.
+//
+// Each resource has a heap: a leaf of the turns that wait there, one above it of its children with their first
+// turns. A resource that lacks the units of its first turn for longer than the one above it would need for them
+// sleeps there: those behind it pass. For shorter than that, the one above is reserved for it.
+
+// turn is a session's calls of the same leaves, in their order. The first one has a tag.
+type turn struct {
+	member   *member
+	holdings []*holding // the first is of the leaf in whose heap the turn is: that of its least share
+	calls    []*call
+	tag      uint64
+	number   uint64 // of two with one tag the lower one is first
+	entry    entry
+	readyAt  uint64 // when it will have the units that it claims of other leaves
+}
+
+// call waits at the leader. It is answered once.
+type call struct {
+	seq, amount uint64
+	from        Origin
+}
+
+// entry is what a resource's heap holds: a turn, or a child.
+type entry struct {
+	turn     *turn // nil: it is of the child
+	child    int
+	in       int // the resource in whose heap it is
+	place    int32
+	sleeping int32 // its place among those that sleep
+}
+
+// Position implements container.Item.
+func (e *entry) Position() *int32 { return &e.place }
+
+// Before implements container.Item.
+func (e *entry) Before(o *entry) bool {
+	if e.turn == nil || o.turn == nil {
+		return e.child < o.child
+	}
+	return e.turn.number < o.turn.number
+}
+
+// sleeper is an entry that is out of its heap until a time.
+type sleeper struct{ *entry }
+
+// Position implements container.Item.
+func (s sleeper) Position() *int32 { return &s.sleeping }
+
+// Before implements container.Item: which one wakes first in a ms has no effect.
+func (s sleeper) Before(o sleeper) bool { return s.in < o.in }
+
+const (
+	blindly   = 100       // ms after which a resource is looked at again that has no rate of its own at present
+	virtually = 1_000_000 // tags are in millionths of a second
+)
+
+// weight is a session's share of a leaf if it asks for all that it can have.
 func (l *Leases) weight(h *holding) uint64 {
-	if h.target > 0 {
-		return h.target
+	if h.wanted > 0 {
+		return max(min(h.fair, l.newRate(h)), 1)
 	}
 	n := &l.nodes[h.node]
 	return max(min(n.rate/(n.calling+1), l.newRate(h)), 1)
 }
 
-// serve grants as many of the calls as can be, from the first one on.
-func (l *Leases) serve(m *member, holdings []*holding, amounts []uint64, wait bool) (granted int, retry uint64) {
-	if len(amounts) == 0 {
-		return 0, 0
-	}
-	if l.learning {
-		return 0, blindly
-	}
+// enqueue adds a call to a session's turn at some leaves.
+func (l *Leases) enqueue(m *member, holdings []*holding, c *call) {
 	t := m.turn(holdings)
-	start := l.startOf(holdings, t)
-	for k := len(amounts); k > 0; k /= 2 {
-		sum := uint64(0)
-		for _, amount := range amounts[:k] {
-			sum = addUpTo(sum, amount, maxRate)
-		}
-		if retry = l.delay(holdings, t, start, sum); retry > 0 {
-			continue
-		}
-		for _, h := range holdings {
-			l.give(h.node, sum)
-			h.granted = addUpTo(h.granted, sum, maxRate)
-			h.tag = start + mulDiv(sum, virtually, l.weight(h))
-		}
-		for i := range l.above(holdings) {
-			l.nodes[i].virtual = max(l.nodes[i].virtual, start)
-		}
-		granted = k
-		break
-	}
-	rest := amounts[granted:]
-	if granted > 0 {
-		retry = 0
-	}
-	if len(rest) > 0 && granted > 0 {
-		retry = minRetry
-	}
-	if len(rest) == 0 || !wait {
-		l.endTurn(t)
-		return granted, retry
-	}
 	if t == nil {
+		least := slices.MinFunc(holdings, func(a, b *holding) int { return cmp.Compare(l.weight(a), l.weight(b)) })
+		i := slices.Index(holdings, least)
+		holdings[0], holdings[i] = holdings[i], holdings[0]
 		l.turnNumbers++
-		t = &turn{member: m, holdings: holdings, number: l.turnNumbers, at: len(l.turns)}
-		m.turns, l.turns = append(m.turns, t), append(l.turns, t)
+		t = &turn{member: m, holdings: holdings, number: l.turnNumbers}
+		t.entry.turn, t.entry.in = t, least.node
+		m.turns = append(m.turns, t)
 	}
-	if t.start = start; granted > 0 {
-		for _, h := range holdings {
-			t.start = max(t.start, h.tag)
-		}
+	k := len(t.calls) // requests may overtake each other
+	for k > 0 && t.calls[k-1].seq > c.seq {
+		k--
 	}
-	t.head, t.total = rest[0], 0
-	for _, amount := range rest {
-		t.total = addUpTo(t.total, amount, maxRate)
+	if t.calls = slices.Insert(t.calls, k, c); k == 0 {
+		l.first(t)
 	}
-	t.until = l.now + min(retry, MaxRetry)*9/8 + turnLate
-	return granted, retry
-}
-
-// startOf is the virtual time at which a turn of some leaves starts; own is the one that waits,
-// if any.
-//
-// Each resource has a virtual time, as the turns of a leaf that is full by itself advance slower
-// than those beside it. A new turn begins with the others of the lowest resource at which some
-// wait. A resource at which nobody waits takes its time from there, so that none is owed anything
-// for having rested.
-//
-// A call of several leaves starts at the time of the one of which its session has the least share:
-// of the others it takes no more than that, and their times may be far from each other.
-func (l *Leases) startOf(holdings []*holding, own *turn) (start uint64) {
-	first := lessBy(l.nodes[0].virtual, mostBehind)
-	h := slices.MinFunc(holdings, func(a, b *holding) int { return cmp.Compare(l.weight(a), l.weight(b)) })
-	if own != nil && h.tag <= own.start {
-		return max(own.start, first) // it waits since then
-	}
-	l.scans++
-	for _, t := range l.turns {
-		if t == own || t.until <= l.now || t.gone() {
-			continue
-		}
-		for _, h := range t.holdings {
-			for k := h.node; k >= 0 && l.nodes[k].marked != l.scans; k = l.nodes[k].parent {
-				l.nodes[k].marked = l.scans
-			}
-		}
-	}
-	k := h.node
-	for l.nodes[k].marked != l.scans && l.nodes[k].parent >= 0 {
-		k = l.nodes[k].parent
-	}
-	at := max(l.nodes[k].virtual, first)
-	for i := h.node; i != k; i = l.nodes[i].parent {
-		l.nodes[i].virtual = max(l.nodes[i].virtual, at)
-	}
-	if own != nil {
-		at = max(at, own.start)
-	}
-	return max(at, h.tag)
+	l.countWaiting(t, c.amount)
 }
 
 // turn finds the turn of a member at some leaves.
 func (m *member) turn(holdings []*holding) *turn {
 	for _, t := range m.turns {
-		if slices.Equal(t.holdings, holdings) {
+		if len(t.holdings) == len(holdings) && !slices.ContainsFunc(holdings, func(h *holding) bool { return !slices.Contains(t.holdings, h) }) {
 			return t
 		}
 	}
 	return nil
 }
 
-// endTurn forgets a turn.
-func (l *Leases) endTurn(t *turn) {
-	if t == nil {
-		return
-	}
-	last := len(l.turns) - 1
-	l.turns[t.at] = l.turns[last]
-	l.turns[t.at].at = t.at
-	l.turns[last] = nil
-	l.turns = l.turns[:last]
-	t.member.turns = slices.DeleteFunc(t.member.turns, func(x *turn) bool { return x == t })
-}
-
-// finish is when a turn that gets an amount finishes.
-func (l *Leases) finish(holdings []*holding, start, amount uint64) (end uint64) {
-	for _, h := range holdings {
-		end = max(end, start+mulDiv(amount, virtually, l.weight(h)))
-	}
-	return end
-}
-
-// delay is the time in ms until an amount can be taken, after the turns that finish earlier; 0:
-// now.
-func (l *Leases) delay(holdings []*holding, own *turn, start, amount uint64) (wait uint64) {
-	l.scans++
-	end, number := l.finish(holdings, start, amount), l.turnNumbers+1
-	if own != nil {
-		number = own.number
-	}
-	for i := 0; i < len(l.turns); i++ {
-		t := l.turns[i]
-		if t == own {
-			continue
-		}
-		if t.until <= l.now || t.gone() {
-			l.endTurn(t)
-			i--
-			continue
-		}
-		finish := l.finish(t.holdings, t.start, t.head)
-		if finish > end || finish == end && t.number > number {
-			continue
-		}
-		// It is first with all that it can have until then. Where it does not lack anything itself,
-		// what comes in while it waits is enough for it.
-		has := uint64(maxRate)
-		for _, h := range t.holdings {
-			has = min(has, mulDiv(end-min(end, t.start), l.weight(h), virtually))
-		}
-		has = min(max(has, t.head), t.total)
-		waits := l.lack(t.holdings, has, false)
-		for _, h := range t.holdings {
-			for k := h.node; k >= 0; k = l.nodes[k].parent {
-				n := &l.nodes[k]
-				if n.scanned != l.scans {
-					n.scanned, n.reserved = l.scans, 0
-				}
-				n.reserved = addUpTo(n.reserved, lessBy(has, mulDiv(n.ownRate(), waits, 1000)), maxRate)
+// held is the amount that waits here for a holding.
+func (m *member) held(h *holding) (amount uint64) {
+	for _, t := range m.turns {
+		if slices.Contains(t.holdings, h) {
+			for _, c := range t.calls {
+				amount = addUpTo(amount, c.amount, maxRate)
 			}
 		}
 	}
-	if wait = l.lack(holdings, amount, true); wait > 0 {
-		return max(wait, minRetry)
-	}
-	return 0
+	return amount
 }
 
-// gone reports whether a turn is of a session that takes part no more, or of a leaf that is none.
-func (t *turn) gone() bool {
-	return slices.ContainsFunc(t.holdings, func(h *holding) bool { return h.gone || !h.leaf || h.node < 0 })
+func (l *Leases) countWaiting(t *turn, more uint64) {
+	for i, times := range l.above(t.holdings) {
+		l.nodes[i].waiting += more * times // modulo 2^64
+	}
+}
+
+// first gives the first call of a turn its tag. It starts where its session stands, and not before the others of
+// the lowest resource at which some wait. A resource at which nobody waits takes its virtual time from there, so
+// that none is owed anything for having rested.
+func (l *Leases) first(t *turn) {
+	h := t.holdings[0]
+	k := h.node
+	for l.nodes[k].waiting == 0 && l.nodes[k].parent >= 0 {
+		k = l.nodes[k].parent
+	}
+	at := l.nodes[k].virtual
+	for i := h.node; i != k; i = l.nodes[i].parent {
+		l.nodes[i].virtual = max(l.nodes[i].virtual, at)
+	}
+	start, amount := max(at, h.tag), t.calls[0].amount
+	t.tag = start
+	for _, h := range t.holdings {
+		t.tag = max(t.tag, start+mulDiv(amount, virtually, l.weight(h)))
+	}
+	l.nodes[h.node].heap.Set(&t.entry, t.tag)
+	l.wakePath(h.node)
+	l.lift(h.node)
+}
+
+// lift puts a resource and those above it where their first turns belong.
+func (l *Leases) lift(i int) {
+	for ; l.nodes[i].parent >= 0; i = l.nodes[i].parent {
+		n := &l.nodes[i]
+		above := &l.nodes[n.parent].heap
+		switch {
+		case n.heap.Len() == 0:
+			above.Remove(n.entry)
+			l.sleepers.Remove(sleeper{n.entry})
+		case n.entry.sleeping == 0:
+			above.Set(n.entry, n.heap.First().Key)
+		}
+	}
+}
+
+// sleep takes an entry out of its heap for some ms.
+func (l *Leases) sleep(e *entry, ms uint64) {
+	l.nodes[e.in].heap.Remove(e)
+	l.sleepers.Set(sleeper{e}, l.now+ms)
+	l.lift(e.in)
+}
+
+// wake puts an entry back into its heap.
+func (l *Leases) wake(e *entry) {
+	l.sleepers.Remove(sleeper{e})
+	n := &l.nodes[e.in]
+	if e.turn != nil {
+		n.heap.Set(e, e.turn.tag)
+	} else if below := &l.nodes[e.child].heap; below.Len() > 0 {
+		n.heap.Set(e, below.First().Key)
+	}
+	l.lift(e.in)
+}
+
+// wakePath wakes a resource and those above it: they may have units sooner than was known.
+func (l *Leases) wakePath(i int) {
+	l.admitAt = l.now
+	for ; i >= 0 && l.nodes[i].parent >= 0; i = l.nodes[i].parent {
+		if e := l.nodes[i].entry; e.sleeping > 0 {
+			l.wake(e)
+		}
+	}
+}
+
+// serve admits all calls that can be admitted now.
+func (l *Leases) serve() {
+	l.admitAt = 0
+	if l.learning || len(l.nodes) == 0 {
+		return
+	}
+	for l.sleepers.Len() > 0 && l.sleepers.First().Key <= l.now {
+		l.wake(l.sleepers.First().Item.entry)
+	}
+	for {
+		n := &l.nodes[0]
+		for n.heap.Len() > 0 && n.heap.First().Item.turn == nil {
+			n = &l.nodes[n.heap.First().Item.child]
+		}
+		if n.heap.Len() == 0 {
+			break
+		}
+		t := n.heap.First().Item.turn
+		if !t.heard(l.now) {
+			l.endTurn(t, nil)
+			continue
+		}
+		e, wait := l.shortage(t)
+		if wait == 0 {
+			l.admit(t)
+		} else if e != nil {
+			l.sleep(e, wait)
+		} else {
+			l.admitAt = l.now + wait
+			break
+		}
+	}
+	if l.sleepers.Len() > 0 && (l.admitAt == 0 || l.sleepers.First().Key < l.admitAt) {
+		l.admitAt = l.sleepers.First().Key
+	}
+}
+
+// heard reports whether the session was heard of lately. The calls of one that is silent are not admitted: it is
+// dead, or it asks again.
+func (t *turn) heard(now uint64) bool {
+	return !slices.ContainsFunc(t.holdings, func(h *holding) bool { return now >= h.liveUntil })
+}
+
+// shortage is after how many ms a turn's first call can be admitted; 0: now. The entry is what can sleep so long;
+// nil: the root waits for it.
+func (l *Leases) shortage(t *turn) (e *entry, wait uint64) {
+	if len(t.holdings) > 1 {
+		if wait = l.claim(t); wait > 0 {
+			return &t.entry, wait
+		}
+	}
+	for i := t.holdings[0].node; i >= 0; i = l.nodes[i].parent {
+		w := l.delay(i, t, 1)
+		if wait > w {
+			return e, wait - w
+		}
+		wait, e = w, l.nodes[i].entry
+	}
+	return nil, wait
+}
+
+// claim reserves the units of a call of several leaves at all their resources, and returns for how many ms it
+// lacks them elsewhere than on the way from its first leaf.
+func (l *Leases) claim(t *turn) (wait uint64) {
+	here := uint64(0)
+	for i, times := range l.above(t.holdings) {
+		if w := l.delay(i, t, times); times == 1 && l.within(t.holdings[0].node, i) {
+			here = max(here, w)
+		} else {
+			wait = max(wait, w)
+		}
+	}
+	t.readyAt = l.now + max(wait, here)
+	for i := range l.above(t.holdings) {
+		if n := &l.nodes[i]; n.claimed == nil || t.before(n.claimed) {
+			n.claimed = t
+		}
+	}
+	return lessBy(wait, here)
+}
+
+func (t *turn) before(o *turn) bool {
+	return cmp.Or(cmp.Compare(t.tag, o.tag), cmp.Compare(t.number, o.number)) < 0
+}
+
+// delay is after how many ms a resource has the units of a turn's first call so often, beside what one before it
+// claims; 0: now.
+func (l *Leases) delay(i int, t *turn, times uint64) uint64 {
+	n := &l.nodes[i]
+	l.accrue(n)
+	amount, rate := t.calls[0].amount*times, n.ownRate()
+	want := amount * 1000
+	if c := n.claimed; c != nil && c != t && c.before(t) {
+		claimed := uint64(0)
+		for _, h := range c.holdings {
+			if l.within(h.node, i) {
+				claimed += c.calls[0].amount * 1000
+			}
+		}
+		want += lessBy(claimed, mulDiv(rate, lessBy(c.readyAt, l.now), 1))
+	}
+	switch missing := lessBy(want, n.bucket.level); {
+	case missing == 0:
+		return 0
+	case rate == 0, amount*1000 > n.ownBurst():
+		return blindly
+	default:
+		return (missing + rate - 1) / rate
+	}
+}
+
+// admit gives the first call of a turn its units.
+func (l *Leases) admit(t *turn) {
+	c := t.calls[0]
+	l.countWaiting(t, -c.amount)
+	for _, h := range t.holdings {
+		l.give(h.node, c.amount)
+		h.granted = addUpTo(h.granted, c.amount, maxRate)
+		h.tag = t.tag
+		h.askedUntil = l.now + liveLate
+	}
+	for i := range l.above(t.holdings) {
+		l.nodes[i].virtual = max(l.nodes[i].virtual, t.tag)
+	}
+	l.lend(t.member, t.holdings, c.seq, c.amount)
+	l.answers = append(l.answers, Answer{To: c.from, Leadership: l.at, Granted: true, Until: l.now + protocol.MaxLimitWithin,
+		member: t.member, seq: c.seq})
+	l.drop(t, 0)
+	if len(t.calls) > 0 {
+		return
+	}
+	for _, h := range t.holdings {
+		l.waits(h, 0, false)
+		if !l.many(h) {
+			l.calledFew(h)
+		}
+	}
+}
+
+// drop takes a call out of its turn, which goes with the last one.
+func (l *Leases) drop(t *turn, k int) {
+	t.calls = slices.Delete(t.calls, k, k+1)
+	if len(t.calls) > 0 {
+		if k == 0 {
+			l.unclaim(t)
+			l.first(t)
+		}
+		return
+	}
+	l.unclaim(t)
+	l.sleepers.Remove(sleeper{&t.entry})
+	if i := t.entry.in; i >= 0 && i < len(l.nodes) {
+		l.nodes[i].heap.Remove(&t.entry)
+		l.lift(i)
+	}
+	t.member.turns = slices.DeleteFunc(t.member.turns, func(x *turn) bool { return x == t })
+}
+
+func (l *Leases) unclaim(t *turn) {
+	if len(t.holdings) == 1 {
+		return
+	}
+	for i := range l.above(t.holdings) {
+		if l.nodes[i].claimed == t {
+			l.nodes[i].claimed = nil
+			l.wakePath(i)
+		}
+	}
+}
+
+// endTurn answers all calls of a turn with an error, or that they are to ask again.
+func (l *Leases) endTurn(t *turn, err error) {
+	for len(t.calls) > 0 {
+		l.refuse(t, 0, err)
+	}
+}
+
+// refuse answers a call of a turn that it is not admitted.
+func (l *Leases) refuse(t *turn, k int, err error) {
+	c := t.calls[k]
+	a := Answer{To: c.from, Leadership: l.at, Err: err}
+	if err == nil {
+		a.Retry = l.turnIn(t, c.amount)
+	}
+	l.answers = append(l.answers, a)
+	l.countWaiting(t, -c.amount)
+	l.drop(t, k)
+}
+
+// turnIn is after how many ms a turn's calls would have their units at the present rates, with all that waits.
+func (l *Leases) turnIn(t *turn, amount uint64) (ms uint64) {
+	if l.learning {
+		return blindly
+	}
+	ms = 1
+	for i := range l.above(t.holdings) {
+		n := &l.nodes[i]
+		l.accrue(n)
+		if missing := lessBy(addUpTo(n.waiting, 0, maxRate)*1000, n.bucket.level); missing > 0 {
+			ms = max(ms, missing/max(n.ownRate(), n.remoteTarget, 1)+1)
+		}
+	}
+	return ms
+}
+
+// requeue puts all calls into the heaps of the resources as they are now. One that can never be admitted fails with
+// the error that a new one gets.
+func (l *Leases) requeue() {
+	l.sleepers = container.Heap[sleeper]{}
+	for _, m := range l.members {
+		for _, t := range slices.Clone(m.turns) {
+			t.entry.place, t.entry.sleeping, t.entry.in = 0, 0, -1
+			if err := l.usable(t.holdings); err != nil {
+				for _, c := range t.calls {
+					l.answers = append(l.answers, Answer{To: c.from, Leadership: l.at, Err: err})
+				}
+				m.turns = slices.DeleteFunc(m.turns, func(x *turn) bool { return x == t })
+				continue
+			}
+			t.entry.in = t.holdings[0].node
+			l.nodes[t.entry.in].heap.Set(&t.entry, t.tag)
+			l.lift(t.entry.in)
+			for _, c := range t.calls {
+				l.countWaiting(t, c.amount)
+			}
+			for k := 0; k < len(t.calls); {
+				if err := l.possible(t.holdings, t.calls[k].amount); err != nil {
+					l.refuse(t, k, err)
+				} else {
+					k++
+				}
+			}
+		}
+	}
+	l.admitAt = l.now
+}
+
+// usable is an error if calls of some holdings cannot be admitted any more.
+func (l *Leases) usable(holdings []*holding) error {
+	for _, h := range holdings {
+		switch {
+		case h.node < 0 || l.nodes[h.node].path != h.path:
+			return protocol.Refuse(protocol.RefusalNoLimit, "there is no resource %s; create it first", h.path)
+		case !h.leaf:
+			return protocol.Refuse(protocol.RefusalHasChildren, "resource %s has children; use one of them", h.path)
+		}
+	}
+	return nil
+}
+
+// possible is an error if a call for an amount of some leaves can never be admitted.
+func (l *Leases) possible(holdings []*holding, amount uint64) error {
+	for _, h := range holdings {
+		if n := &l.nodes[h.node]; amount > n.most {
+			return impossible(h.path, amount, n)
+		}
+	}
+	for k, times := range l.above(holdings) {
+		if n, sum := &l.nodes[k], times*amount; sum > n.burst { // each alone is not
+			return impossible(n.path, sum, n)
+		}
+	}
+	return nil
 }
 
 // above yields the nodes of leaves and all above them, each with how many of the leaves are at or
@@ -404,128 +818,4 @@ func (l *Leases) within(node, above int) bool {
 		node = l.nodes[node].parent
 	}
 	return node == above
-}
-
-// lack is the time in ms until leaves and all above them have an amount of each, after what is
-// reserved.
-func (l *Leases) lack(leaves []*holding, amount uint64, reserved bool) (wait uint64) {
-	for i, times := range l.above(leaves) {
-		n := &l.nodes[i]
-		l.accrue(n)
-		sum := min(times*amount, maxRate)
-		want := sum
-		if reserved && n.scanned == l.scans {
-			want = addUpTo(want, n.reserved, maxRate)
-		}
-		missing := lessBy(want*1000, n.bucket.level)
-		switch rate := n.ownRate(); {
-		case missing > 0 && rate == 0, sum > lessBy(n.burst, n.countedBurst):
-			wait = max(wait, blindly)
-		case missing > 0 && l.growing: // the rate is to rise, as the session grows older
-			wait = max(wait, min(missing/rate+1, blindly))
-		case missing > 0: // at the rate that is to come, if others have to shrink first
-			wait = max(wait, missing/max(rate, n.remoteTarget)+1)
-		}
-	}
-	return wait
-}
-
-// grant is an amount that the leader gave out and that a client may not have used yet. Until it
-// has, or can no more, it counts like the burst of a lease: else what comes in meanwhile could be
-// used together with it.
-//
-// A new leadership that has finished learning need not know of grants: a session that has reported
-// takes none of an earlier leadership any more, and those of all others have ended, as
-// [protocol.MaxLimitWithin] is no more than the shortest lease.
-type grant struct {
-	member   *member
-	holdings []*holding
-	seq      uint64 // of the acquire
-	amount   uint64
-	place    int32 // in the heap of all, by the time until which they count
-}
-
-// Position implements container.Item.
-func (u *grant) Position() *int32 { return &u.place }
-
-// Before implements container.Item: the order of units that end together has no effect.
-func (u *grant) Before(*grant) bool { return false }
-
-// lend counts an amount that was taken from the leader's own buckets until the client has used it.
-func (l *Leases) lend(m *member, holdings []*holding, seq, amount, within uint64) {
-	u := &grant{member: m, holdings: holdings, seq: seq, amount: amount}
-	m.grants = append(m.grants, u)
-	l.grants.Push(u, l.now+min(within, protocol.MaxLimitWithin)+1) // a time of the log is up to 1 ms late
-	for _, h := range holdings {
-		l.countUnused(h, amount)
-		h.unused += amount
-	}
-}
-
-// used ends the count of a grant.
-func (l *Leases) used(u *grant) {
-	l.grants.Remove(u)
-	u.member.grants = slices.DeleteFunc(u.member.grants, func(x *grant) bool { return x == u })
-	for _, h := range u.holdings {
-		h.unused -= u.amount
-		l.countUnused(h, -u.amount) // modulo 2^64
-	}
-}
-
-// usedUpTo ends the count of the units of all acquires of a member up to one: its client has used
-// them, or never will.
-func (l *Leases) usedUpTo(m *member, seq uint64) {
-	for i := 0; i < len(m.grants); {
-		if u := m.grants[i]; u.seq <= seq {
-			l.used(u)
-		} else {
-			i++
-		}
-	}
-}
-
-// expireGrants ends the count of units that no client uses any more.
-func (l *Leases) expireGrants() {
-	for l.grants.Len() > 0 && l.grants.First().Key <= l.now {
-		l.used(l.grants.First().Item)
-	}
-}
-
-// forgetGrants ends the count of a holding's units: its client uses the leaf no more.
-func (l *Leases) forgetGrants(h *holding) {
-	for _, u := range h.member.grants {
-		if i := slices.Index(u.holdings, h); i >= 0 {
-			u.holdings = slices.Delete(slices.Clone(u.holdings), i, i+1)
-			l.countUnused(h, -u.amount)
-		}
-	}
-	h.unused = 0
-}
-
-// takeBack returns units that were given out and not used. A second time it finds none.
-func (l *Leases) takeBack(m *member, seq uint64) {
-	for _, u := range m.grants {
-		if u.seq != seq {
-			continue
-		}
-		l.used(u)
-		for _, h := range u.holdings {
-			h.granted -= min(h.granted, u.amount)
-			for i := h.node; i >= 0; i = l.nodes[i].parent {
-				n := &l.nodes[i]
-				n.bucket.level = addUpTo(n.bucket.level, u.amount*1000, n.ownBurst())
-			}
-		}
-		return
-	}
-}
-
-// countUnused adds to the units that are counted at a holding's node and all above it.
-func (l *Leases) countUnused(h *holding, more uint64) {
-	for i := h.node; i >= 0; i = l.nodes[i].parent {
-		n := &l.nodes[i]
-		l.accrue(n)
-		n.unused += more // modulo 2^64
-		n.bucket.level = min(n.bucket.level, n.ownBurst())
-	}
 }

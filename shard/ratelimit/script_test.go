@@ -171,39 +171,34 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		x.refresh(w[1], strings.Join(w[2:], " "))
 	case "acquire":
 		c := x.client(w[1])
-		c.acquires++
-		q := Acquire{Session: c.session, Epoch: c.epoch, Leaves: strings.Split(w[2], "+"), Wait: true, Seq: c.acquires, Done: c.acquires - 1, Within: 100}
-		out := Acquired{}
 		for _, word := range w[3:] {
-			switch word {
-			case "try":
-				q.Wait = false
-			case "held":
-				q.Done = 0
-			default:
-				q.Amounts = append(q.Amounts, amount(word))
+			if word == "try" {
+				continue
+			}
+			c.acquires++
+			q := Acquire{Session: c.session, Epoch: c.epoch, Leaves: strings.Split(w[2], "+"), Amount: amount(word), Seq: c.acquires,
+				Wait: w[len(w)-1] != "try", From: Origin{c.session, c.acquires}}
+			if err := x.leases.Acquire(x.now, x.tree, x.version, &q); err != nil {
+				x.say("  %v", err)
 			}
 		}
-		switch err := x.leases.Acquire(x.now, x.tree, x.version, &q, &out); {
-		case err != nil:
-			x.say("  %v", err)
-		case out.Retry > 0 && out.Granted > 0:
-			x.say("  %d granted, again in %d ms", out.Granted, out.Retry)
-		case out.Retry > 0:
-			x.say("  again in %d ms", out.Retry)
-		default:
-			x.say("  granted")
-		}
-	case "back":
-		c, out := x.client(w[1]), Acquired{}
+		x.admit()
+	case "admit":
+		x.admit()
+	case "back", "used":
+		c := x.client(w[1])
 		q := Acquire{Session: c.session, Epoch: c.epoch, Back: c.acquires}
 		if len(w) > 2 {
 			n, _ := strconv.ParseUint(w[2], 10, 64)
 			q.Back -= n
 		}
-		if err := x.leases.Acquire(x.now, x.tree, x.version, &q, &out); err != nil {
+		if w[0] == "used" {
+			q.Used, q.Back = q.Back, 0
+		}
+		if err := x.leases.Acquire(x.now, x.tree, x.version, &q); err != nil {
 			x.say("  %v", err)
 		}
+		x.admit()
 	case "leader", "move":
 		if x.at.Epoch++; w[0] == "move" {
 			x.at = Leadership{x.at.Bucket + 1, 1}
@@ -239,6 +234,25 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 	}
 }
 
+// admit shows who is answered.
+func (x *scriptRunner) admit() {
+	x.leases.Admit(x.now, x.tree, x.version, func(a *Answer) bool {
+		switch {
+		case a.To.Request == 0:
+		case a.Err != nil:
+			x.say("  %s %d: %v", x.names[a.To.Conn-1], a.To.Request, a.Err)
+		case a.Granted:
+			x.say("  %s %d is granted", x.names[a.To.Conn-1], a.To.Request)
+		default:
+			x.say("  %s %d is not granted, perhaps in %d ms", x.names[a.To.Conn-1], a.To.Request, a.Retry)
+		}
+		return true
+	})
+	if at, ok := x.leases.AdmitAt(); ok {
+		x.say("  next at %d", at)
+	}
+}
+
 func (x *scriptRunner) refresh(name, text string) {
 	c := x.client(name)
 	lost, empty, forged := false, false, false
@@ -261,7 +275,7 @@ func (x *scriptRunner) refresh(name, text string) {
 			}
 		}
 		for k, v := range map[string]*uint64{"demand": &f.Demand, "waiting": &f.Waiting, "need": &f.Need, "allowed": &f.Allowed,
-			"denied": &f.Denied, "units": &f.Units, "left": &f.Left} {
+			"denied": &f.Denied} {
 			if o[k] != "" {
 				*v = amount(o[k])
 			}
@@ -291,9 +305,6 @@ func (x *scriptRunner) refresh(name, text string) {
 		extra := learning
 		if a.Level > 0 {
 			extra += ", with " + units(a.Level)
-		}
-		if a.Retry > 0 {
-			extra += fmt.Sprintf(", again in %d ms", a.Retry)
 		}
 		if a.Lease.Number.Count == 0 {
 			x.say("  %sno lease: %s%s", state, why, extra)

@@ -15,6 +15,7 @@ type part struct {
 	guarantee uint64 // at most the demand counts
 	weight    uint64 // 1 to protocol.MaxLimitWeight
 	gets      uint64
+	fair      uint64 // what it would get if it demanded all
 	index     int
 }
 
@@ -32,19 +33,20 @@ func share(amount uint64, parts []part) {
 	}
 	if wanted <= amount {
 		for i := range parts {
-			parts[i].gets = parts[i].demand
+			parts[i].gets, parts[i].fair = parts[i].demand, parts[i].demand
 		}
 		return
 	}
+	all := parts
 	// Whom its part of the rest satisfies gets what it demands, and leaves more to the others. Each
 	// round satisfies many parts or comes much nearer to the last level, so there are few rounds.
 	for satisfied := true; satisfied; {
-		rest, all, open := amount, weights, 0
+		rest, sum, open := amount, weights, 0
 		weight, gets := uint64(0), uint64(0) // of the part before: mostly of this one, too
 		for i := range parts {
 			p := &parts[i]
 			if p.weight != weight {
-				weight, gets = p.weight, mulDiv(rest, p.weight, all)
+				weight, gets = p.weight, mulDiv(rest, p.weight, sum)
 			}
 			if need := p.demand - p.gets; need <= gets {
 				p.gets = p.demand
@@ -60,10 +62,18 @@ func share(amount uint64, parts []part) {
 		satisfied = open < len(parts)
 		parts = parts[:open]
 	}
+	for i := range all {
+		p := &all[i]
+		p.fair = p.gets
+		if need := mulDiv(amount, p.weight, weights); p.gets == p.demand {
+			p.fair = max(p.gets, need)
+		}
+	}
 	for i := range parts {
 		p := &parts[i]
 		gets := min(p.demand-p.gets, mulDiv(amount, p.weight, weights))
 		p.gets += gets
+		p.fair = max(p.fair, p.gets)
 		amount -= gets
 		weights -= p.weight
 	}

@@ -79,7 +79,7 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-units-uncounted", "shard/ratelimit/remote.go",
-		[]string{"l.now+min(within, protocol.MaxLimitWithin)+1", "l.now+min(within, protocol.MaxLimitWithin, 1)"},
+		[]string{"l.now+protocol.MaxLimitWithin+1", "l.now+1"},
 		"shard/ratelimit", "TestScripts", "",
 	},
 	{
@@ -88,8 +88,8 @@ var limitFaults = []plantedFault{
 		"client/ratelimit", "TestSimulation", "",
 	},
 	{
-		"limit-units-done-early", "client/ratelimit/grant.go",
-		[]string{"q.Done = slices.Min(p.asks) - 1", "q.Done = m.seq - 1"},
+		"limit-units-not-back", "client/ratelimit/grant.go",
+		[]string{"Path: []byte(p.root), Back: a.seq}", "Path: []byte(p.root), Used: a.seq}"},
 		"client/ratelimit", "TestScripts", "",
 	},
 	{

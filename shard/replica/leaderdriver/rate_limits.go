@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
+	"github.com/signalbox-dev/signalbox/shard/ratelimit"
 )
 
 // LimitSink receives what the leader of a shard's rate limits tells sessions.
@@ -15,6 +16,8 @@ type LimitSink interface {
 	NotifyLimit(node uint64, name string, session, revision uint64)
 	// FlushLimits ends a series of calls.
 	FlushLimits()
+	// AnswerLimit answers a call that waited for units. False: nobody takes the answer any more.
+	AnswerLimit(*ratelimit.Answer) bool
 	// ContainLimits is deferred around each series. It recovers a panic.
 	ContainLimits()
 }
@@ -24,6 +27,8 @@ type LimitReplica interface {
 	LimitSink
 	View(fn func(*shard.Machine))
 	LogTime() uint64 // ms
+	// Barrier calls fn when it is known whether this replica led when it was called.
+	Barrier(fn func(ok bool))
 }
 
 // RateLimits is the part that keeps the leases of rate limits.
@@ -34,6 +39,8 @@ type RateLimits struct {
 	mu     sync.Mutex // taken after the machine's, and before those of what NotifyLimit does
 	term   uint64     // that leases are of, 0 while this replica does not lead
 	leases *leader.RateLimits
+
+	admitting bool // a barrier is under way, behind which calls are admitted
 }
 
 var _ Part = (*RateLimits)(nil)
@@ -62,8 +69,39 @@ func (p *RateLimits) Do(m *shard.Machine, fn func(*leader.RateLimits)) bool {
 func (p *RateLimits) leads(m *shard.Machine) bool { return p.term != 0 && m.Epoch()>>16 == p.term }
 
 func (p *RateLimits) next() (in time.Duration, has bool) {
-	ms, has := p.leases.Next(p.r.LogTime())
+	logTime := p.r.LogTime()
+	ms, has := p.leases.Next(logTime)
+	if at, ok := p.leases.AdmitIn(logTime); ok && !p.admitting && (!has || at < ms) {
+		ms, has = at, true
+	}
 	return time.Duration(ms) * time.Millisecond, has
+}
+
+// notConfirmed is after how long a barrier is tried again that did not prove the leadership.
+const notConfirmed = 10 * time.Millisecond
+
+// admit admits calls behind a barrier that begins now.
+func (p *RateLimits) admit() {
+	p.admitting = true
+	logTime := p.r.LogTime()
+	p.r.Barrier(func(ok bool) {
+		defer p.r.ContainLimits()
+		defer p.r.FlushLimits()
+		p.r.View(func(m *shard.Machine) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.admitting = false
+			if ok && p.leads(m) {
+				p.leases.Admit(m, logTime, p.r.AnswerLimit)
+			}
+			if in, has := p.next(); has && p.term != 0 {
+				if !ok { // another leader is known soon
+					in = max(in, notConfirmed)
+				}
+				p.WakeWithin(in)
+			}
+		})
+	})
 }
 
 // Start implements Part.
@@ -78,6 +116,9 @@ func (p *RateLimits) begin(term uint64) {
 	defer p.mu.Unlock()
 	p.term = term
 	p.leases.Reset()
+	if p.leases.AnswerLost(func(a *ratelimit.Answer) bool { return p.r.AnswerLimit(a) }) {
+		p.r.FlushLimits()
+	}
 }
 
 // Tick implements Part: it notifies sessions that are to refresh at once.
@@ -88,7 +129,11 @@ func (p *RateLimits) Tick(bool) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.leads(m) {
-			p.leases.Tick(m, p.r.LogTime(), p.r.NotifyLimit)
+			logTime := p.r.LogTime()
+			p.leases.Tick(m, logTime, p.r.NotifyLimit)
+			if in, ok := p.leases.AdmitIn(logTime); ok && in == 0 && !p.admitting {
+				p.admit()
+			}
 		}
 	})
 }

@@ -25,6 +25,7 @@ type limitReplica struct {
 	epoch    uint64
 	seq      uint64
 	notified chan time.Time
+	answers  chan ratelimit.Answer
 }
 
 func (r *limitReplica) View(fn func(*shard.Machine)) {
@@ -36,8 +37,10 @@ func (r *limitReplica) LogTime() uint64 { return 1000 + uint64(time.Since(r.bega
 func (r *limitReplica) NotifyLimit(uint64, string, uint64, uint64) {
 	r.notified <- time.Now()
 }
-func (r *limitReplica) FlushLimits()   {}
-func (r *limitReplica) ContainLimits() {}
+func (r *limitReplica) AnswerLimit(a *ratelimit.Answer) bool { r.answers <- *a; return true }
+func (r *limitReplica) Barrier(fn func(ok bool))             { go fn(true) }
+func (r *limitReplica) FlushLimits()                         {}
+func (r *limitReplica) ContainLimits()                       {}
 
 // apply applies a command, and returns the reply.
 func (r *limitReplica) apply(kind shard.CommandKind, body []byte) (reply shard.Event) {
@@ -75,7 +78,7 @@ func (r *limitReplica) next() protocol.Head {
 
 // newLimitReplica returns a replica that does not lead.
 func newLimitReplica(t *testing.T) *limitReplica {
-	r := &limitReplica{T: t, began: time.Now(), machine: shard.New(2), notified: make(chan time.Time, 100),
+	r := &limitReplica{T: t, began: time.Now(), machine: shard.New(2), notified: make(chan time.Time, 100), answers: make(chan ratelimit.Answer, 100),
 		head: shard.Header{Format: shard.FormatVersion}}
 	r.lead(1)
 	r.apply(shard.CmdBuckets, shard.AppendBuckets(nil, shard.BucketsBody{Total: 16, Count: 16}))
@@ -177,6 +180,55 @@ func TestLeasesOfAnotherLeader(t *testing.T) {
 		d.Begin(next)
 		if n := trees(); n != 0 {
 			t.Errorf("a leadership begins with leases of %d trees", n)
+		}
+	})
+}
+
+// acquire asks for units of the session's limit.
+func (r *limitReplica) acquire(p *RateLimits, request, amount uint64) {
+	r.Helper()
+	r.View(func(m *shard.Machine) {
+		p.Do(m, func(l *leader.RateLimits) {
+			q := ratelimit.Acquire{Session: r.session, Epoch: r.epoch, Seq: request, Leaves: []string{"api"}, Amount: amount, Wait: true,
+				From: ratelimit.Origin{Conn: 1, Request: request}}
+			if err := l.Acquire(m, r.LogTime(), 1, []byte("api"), &q); err != nil {
+				r.Fatal(err)
+			}
+			l.Admit(m, r.LogTime(), r.AnswerLimit)
+		})
+	})
+}
+
+// answer is the next one.
+func (r *limitReplica) answer() ratelimit.Answer {
+	r.Helper()
+	select {
+	case a := <-r.answers:
+		return a
+	case <-time.After(time.Minute): // of the bubble
+		r.Fatal("a call is not answered")
+		return ratelimit.Answer{}
+	}
+}
+
+// TestCallsWaitAtTheLeader: a call that waits is answered behind a barrier when its units are there, and when the
+// leadership ends.
+func TestCallsWaitAtTheLeader(t *testing.T) {
+	inLimitBubble(t, func(d *Driver, p *RateLimits, r *limitReplica) {
+		d.Begin(r.lead(2))
+		for i := range uint64(3) {
+			r.acquire(p, i+1, 400_000)
+		}
+		time.Sleep(2 * time.Second)
+		r.refresh(p) // the leader learns of leases for longer, and nobody asks for anything after that
+		for want := range uint64(2) {
+			if a := r.answer(); a.To.Request != want+1 || !a.Granted || a.Err != nil {
+				t.Fatalf("answered: %+v", a)
+			}
+		}
+		d.End()
+		if a := r.answer(); a.To.Request != 3 || protocol.StatusOf(a.Err) != protocol.StatusUnavailable {
+			t.Errorf("at the end of the leadership: %+v", a)
 		}
 	})
 }
