@@ -40,7 +40,8 @@ type RateLimits struct {
 	term   uint64     // that leases are of, 0 while this replica does not lead
 	leases *leader.RateLimits
 
-	admitting bool // a barrier is under way, behind which calls are admitted
+	admitting bool   // a barrier is under way, behind which calls are admitted
+	again     uint64 // log time before which none begins, as the last one failed
 }
 
 var _ Part = (*RateLimits)(nil)
@@ -71,14 +72,17 @@ func (p *RateLimits) leads(m *shard.Machine) bool { return p.term != 0 && m.Epoc
 func (p *RateLimits) next() (in time.Duration, has bool) {
 	logTime := p.r.LogTime()
 	ms, has := p.leases.Next(logTime)
-	if at, ok := p.leases.AdmitIn(logTime); ok && !p.admitting && (!has || at < ms) {
-		ms, has = at, true
+	if at, ok := p.leases.AdmitIn(logTime); ok && !p.admitting {
+		if at = max(at, p.again-min(p.again, logTime)); !has || at < ms {
+			ms, has = at, true
+		}
 	}
 	return time.Duration(ms) * time.Millisecond, has
 }
 
-// notConfirmed is after how long a barrier is tried again that did not prove the leadership.
-const notConfirmed = 10 * time.Millisecond
+// notConfirmed is after how many ms a barrier is tried again that did not prove the leadership: another leader is
+// known soon.
+const notConfirmed = 10
 
 // admit admits calls behind a barrier that begins now.
 func (p *RateLimits) admit() {
@@ -94,10 +98,10 @@ func (p *RateLimits) admit() {
 			if ok && p.leads(m) {
 				p.leases.Admit(m, logTime, p.r.AnswerLimit)
 			}
+			if !ok {
+				p.again = p.r.LogTime() + notConfirmed
+			}
 			if in, has := p.next(); has && p.term != 0 {
-				if !ok { // another leader is known soon
-					in = max(in, notConfirmed)
-				}
 				p.WakeWithin(in)
 			}
 		})
@@ -114,7 +118,7 @@ func (p *RateLimits) Stop() { p.begin(0) }
 func (p *RateLimits) begin(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.term = term
+	p.term, p.again = term, 0
 	p.leases.Reset()
 	if p.leases.AnswerLost(func(a *ratelimit.Answer) bool { return p.r.AnswerLimit(a) }) {
 		p.r.FlushLimits()
@@ -131,7 +135,7 @@ func (p *RateLimits) Tick(bool) {
 		if p.leads(m) {
 			logTime := p.r.LogTime()
 			p.leases.Tick(m, logTime, p.r.NotifyLimit)
-			if in, ok := p.leases.AdmitIn(logTime); ok && in == 0 && !p.admitting {
+			if in, ok := p.leases.AdmitIn(logTime); ok && in == 0 && !p.admitting && logTime >= p.again {
 				p.admit()
 			}
 		}

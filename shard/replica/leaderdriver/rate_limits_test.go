@@ -2,6 +2,7 @@ package leaderdriver
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,8 @@ type limitReplica struct {
 	seq      uint64
 	notified chan time.Time
 	answers  chan ratelimit.Answer
+
+	deposed atomic.Bool // barriers fail
 }
 
 func (r *limitReplica) View(fn func(*shard.Machine)) {
@@ -38,7 +41,7 @@ func (r *limitReplica) NotifyLimit(uint64, string, uint64, uint64) {
 	r.notified <- time.Now()
 }
 func (r *limitReplica) AnswerLimit(a *ratelimit.Answer) bool { r.answers <- *a; return true }
-func (r *limitReplica) Barrier(fn func(ok bool))             { go fn(true) }
+func (r *limitReplica) Barrier(fn func(ok bool))             { go fn(!r.deposed.Load()) }
 func (r *limitReplica) FlushLimits()                         {}
 func (r *limitReplica) ContainLimits()                       {}
 
@@ -225,6 +228,12 @@ func TestCallsWaitAtTheLeader(t *testing.T) {
 			if a := r.answer(); a.To.Request != want+1 || !a.Granted || a.Err != nil {
 				t.Fatalf("answered: %+v", a)
 			}
+		}
+		r.deposed.Store(true)
+		select {
+		case a := <-r.answers:
+			t.Fatalf("answered by a leader that was deposed: %+v", a)
+		case <-time.After(time.Second): // it has the units for a third one by then
 		}
 		d.End()
 		if a := r.answer(); a.To.Request != 3 || protocol.StatusOf(a.Err) != protocol.StatusUnavailable {
