@@ -301,6 +301,9 @@ func (w *oracleWorld) run(phases int, out oracleFigures, log func(string, ...any
 				w.compare(p, shares[i]*(x.now-from)/1000, out, log)
 			}
 		}
+		if log != nil {
+			log("\n%s", w.describe())
+		}
 	}
 }
 
@@ -367,9 +370,7 @@ func (f oracleFigures) String() string {
 func TestRandomOracle(t *testing.T) {
 	figures := oracleFigures{}
 	if seed := *oracleSeed; seed > 0 {
-		w := newOracleWorld(t, seed)
-		w.run(3, figures, t.Logf)
-		t.Logf("\n%s", w.describe())
+		newOracleWorld(t, seed).run(3, figures, t.Logf)
 		t.Logf("\n%s", figures)
 		return
 	}

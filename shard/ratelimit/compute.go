@@ -57,8 +57,8 @@ func (l *Leases) least(h *holding) uint64 {
 }
 
 // wants is the demand of a holding that others have to leave to it. The demand that a client
-// reports is a fifth above the average of its calls: most of that fifth it has only as far as
-// nobody else wants it. A session that began a moment ago is to show first that it lives.
+// reports is a fifth above the average of its calls: that fifth it has only as far as nobody else
+// wants it. A session that began a moment ago is to show first that it lives.
 func (l *Leases) wants(h *holding) uint64 { return min(l.asks(h), l.newRate(h)) }
 
 // asks is what its client asks for, however new it is.
@@ -67,7 +67,7 @@ func (l *Leases) asks(h *holding) uint64 {
 	case h.waiting == 0 && h.remote: // an average of few calls may be low, and there is no lease to make up for it
 		return min(h.demand, maxRate)
 	case h.waiting == 0:
-		return min(h.demand-h.demand/8, maxRate)
+		return min(h.demand-h.demand/6, maxRate)
 	case !l.knownFew(h) || l.lacked(h) >= patience:
 		return maxRate
 	case h.last().Rate > 0: // its bucket fills meanwhile

@@ -220,7 +220,8 @@ type holding struct {
 	blocked                   bool   // and there is no room for it until others have less
 	notified                  bool   // to refresh at once; cleared by the refresh
 
-	tag uint64 // where it stands among those that are served remotely, see turn
+	tag    uint64 // where it stands among those that are served remotely, see turn
+	credit uint64 // of its next call, whose tag is lower by that
 
 	known                                     bool   // its counters were reported before
 	allowed, denied, waited, impossible, used uint64 // the last is a rate

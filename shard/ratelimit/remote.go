@@ -309,7 +309,11 @@ func (l *Leases) takeBack(m *member, seq uint64) {
 		l.used(u)
 		for _, h := range u.holdings {
 			h.granted -= min(h.granted, u.amount)
-			h.tag -= min(h.tag, mulDiv(u.amount, virtually, l.weightOf(h)))
+			spent := mulDiv(u.amount, virtually, l.weightOf(h))
+			h.tag = lessBy(h.tag, spent)
+			if h.node >= 0 && u.amount <= l.nodes[h.node].most/creditMost {
+				l.credit(m, u.holdings, spent)
+			}
 			for i := h.node; i >= 0; i = l.nodes[i].parent {
 				n := &l.nodes[i]
 				n.bucket.level = addUpTo(n.bucket.level, u.amount*1000, n.ownBurst())
@@ -317,6 +321,22 @@ func (l *Leases) takeBack(m *member, seq uint64) {
 			l.wakePath(h.node)
 		}
 	})
+}
+
+// credit has the next call of a leaf stand where the one stood whose units came back: it had none. So one that
+// Allow may need is there again at once, and not a turn later.
+func (l *Leases) credit(m *member, holdings []*holding, spent uint64) {
+	if len(holdings) > 1 {
+		return
+	}
+	t := m.turn(holdings)
+	if t == nil {
+		holdings[0].credit = spent
+		return
+	}
+	t.tag = lessBy(t.tag, spent)
+	l.nodes[t.entry.in].heap.Set(&t.entry, t.tag)
+	l.lift(t.entry.in)
 }
 
 // weightOf is the weight of a holding whose leaf may be gone.
@@ -394,6 +414,10 @@ func (s sleeper) Before(o sleeper) bool { return s.in < o.in }
 const (
 	blindly   = 100       // ms after which a resource is looked at again that has no rate of its own at present
 	virtually = 1_000_000 // tags are in millionths of a second
+
+	// creditMost is the part of a burst that a call may have at most whose units stand by again at once. With all
+	// amounts, of bursts below 0.2 s 12.0 % of the windows of Wait were below 70 %, and with a bound 9.7 %.
+	creditMost = 8
 )
 
 // weight is a session's share of a leaf if it asks for all that it can have.
@@ -468,7 +492,8 @@ func (l *Leases) first(t *turn) {
 	for i := h.node; i != k; i = l.nodes[i].parent {
 		l.nodes[i].virtual = max(l.nodes[i].virtual, at)
 	}
-	start, amount := max(at, h.tag), t.calls[0].amount
+	start, amount := max(lessBy(at, h.credit), h.tag), t.calls[0].amount
+	h.credit = 0
 	t.tag = start
 	for _, h := range t.holdings {
 		t.tag = max(t.tag, start+mulDiv(amount, virtually, l.weight(h)))
