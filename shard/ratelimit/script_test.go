@@ -272,6 +272,8 @@ func (x *scriptRunner) refresh(name, text string) {
 				forged = true
 			case "old":
 				q.Seq--
+			case "closed":
+				f.Closed = true
 			}
 		}
 		for k, v := range map[string]*uint64{"demand": &f.Demand, "waiting": &f.Waiting, "need": &f.Need, "allowed": &f.Allowed,

@@ -141,4 +141,49 @@ var limitFaults = []plantedFault{
 			"l.learning && q.Held.Number.Leadership.Epoch < l.at.Epoch"},
 		"shard/leader", "TestRateLimitBucketComesBack", "",
 	},
+	{
+		"limit-learned-in-silence", "shard/ratelimit/leases.go",
+		[]string{"l.dirty, l.computed, l.admitAt = false, true, 0, l.now", "l.dirty, l.computed = false, true, 0"},
+		"shard/replica/leaderdriver", "TestCallsWaitAtTheLeader", "",
+	},
+	{
+		"limit-admitted-unconfirmed", "shard/replica/leaderdriver/rate_limits.go",
+		[]string{"if ok && p.leads(m) {", "if p.leads(m) {"},
+		"shard/replica/leaderdriver", "TestCallsWaitAtTheLeader", "",
+	},
+	{
+		"limit-held-for-ever", "shard/leader/rate_limits.go",
+		[]string{"\t\tr.lose(r.trees[key])\n", "\t\t_ = key\n"},
+		"shard/replica/leaderdriver", "TestCallsWaitAtTheLeader", "",
+	},
+	{
+		"limit-impossible-waits", "shard/ratelimit/remote.go",
+		[]string{"if err := l.possible(t.holdings, t.calls[k].amount); err != nil {", "if err := l.possible(t.holdings, 0); err != nil {"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-back-to-nobody", "shard/ratelimit/remote.go",
+		[]string{"n.bucket.level = addUpTo(n.bucket.level, u.amount*1000, n.ownBurst())", "l.accrue(n)"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-closed-waits", "shard/ratelimit/leases.go",
+		[]string{"for t := m.turnOf(h); t != nil; t = m.turnOf(h) {", "for t := m.turnOf(h); t != nil && m.gone; t = m.turnOf(h) {"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-given-up-waits", "shard/ratelimit/remote.go",
+		[]string{"\t\tl.refuse(t, k, nil)\n\t\treturn\n", "\t\t_ = k\n\t\treturn\n"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-turns-by-calls", "shard/ratelimit/remote.go",
+		[]string{"start+mulDiv(amount, virtually, l.weight(h))", "start+mulDiv(min(amount, 1), virtually, l.weight(h))"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-deleted-keeps-units", "shard/ratelimit/node.go",
+		[]string{"path != \"\"; path = parentPath(path) {", "path != \"\"; path = \"\" {"},
+		"shard/ratelimit", "TestScripts", "",
+	},
 }
