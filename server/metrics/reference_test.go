@@ -19,11 +19,13 @@ all instances are those of the cluster. Counters start from 0 with the process. 
 ` + "`shard`" + ` also do when the shard comes back to the instance. Prometheus' ` + "`rate` and `increase`" + ` allow
 for both.
 
-A name ends with its unit, if it has one, and with ` + "`_total`" + ` if it is a counter. Labels are in braces, with the most
-series that one page has of them. "names" is for labels that clients choose: ` + strconv.Itoa(DefaultMaxSeries) + ` series, unless the
-embedding program sets Limits.MaxSeries. A value of a label has at most ` + strconv.Itoa(MaxLabel) + ` bytes of a name: a longer name ends with a hash of the whole. Bytes that are not printable
-UTF-8 are escaped. While authentication is on, names are left out: nodes have their number, and
-semaphores, rollouts and rate limits no series. ` + "`--metrics-names`" + ` shows the paths of nodes, or all names.
+A name ends with its unit, if it has one. A counter's name ends with ` + "`_total`" + `; histograms say so, and
+all others are gauges. Labels are in braces, with the most series that one page has of them. "names"
+is for labels that clients choose: ` + strconv.Itoa(DefaultMaxSeries) + ` series, unless the embedding program sets
+Limits.MaxSeries. A value of a label has at most ` + strconv.Itoa(MaxLabel) + ` bytes of a name: a longer name ends with a
+hash of the whole. Bytes that are not printable UTF-8 are escaped. While authentication is on, names
+are left out: nodes have their number, and semaphores, rollouts and rate limits no series.
+` + "`--metrics-names`" + ` shows the paths of nodes, or all names.
 
 Dashboards and alert rules are in [server/deploy/monitoring](../deploy/monitoring/README.md).
 `)
@@ -31,7 +33,7 @@ Dashboards and alert rules are in [server/deploy/monitoring](../deploy/monitorin
 	for _, m := range table {
 		if m.Section != last {
 			last = m.Section
-			fmt.Fprintf(&b, "\n## %s\n\n| metric | type | |\n|---|---|---|\n", last)
+			fmt.Fprintf(&b, "\n## %s\n\n", last)
 		}
 		name, most := "`"+m.Name+"`", strconv.Itoa(m.Cap)
 		if m.Cap == ByNames {
@@ -40,7 +42,10 @@ Dashboards and alert rules are in [server/deploy/monitoring](../deploy/monitorin
 		if len(m.Labels) > 0 {
 			name = "`" + m.Name + "{" + strings.Join(m.Labels, ",") + "}` (" + most + ")"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, m.Type, m.Help)
+		if m.Type == TypeHistogram {
+			name += ", histogram"
+		}
+		fmt.Fprintf(&b, "- %s: %s\n", name, m.Help)
 	}
 	return b.String()
 }
