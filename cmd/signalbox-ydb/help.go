@@ -68,17 +68,17 @@ func reference() string {
 	text, example, _ := strings.Cut(about, "\n  ")
 	address, rest, _ := strings.Cut(example, "\n")
 	fmt.Fprintf(&b, "%s\n\n```\n%s\n```\n%s\n\n", text, address, rest)
-	b.WriteString("Flags come before the environment, and the environment before the defaults.\n\n| flag | environment | default | |\n|---|---|---|---|\n")
+	b.WriteString("Flags come before the environment, and the environment before the defaults.\n\n")
 	for _, s := range settings {
 		def := ""
 		if s.def != "" {
-			def = "`" + s.def + "`"
+			def = " (default `" + s.def + "`)"
 		}
-		fmt.Fprintf(&b, "| `--%s` | `%s` | %s | %s |\n", s.flag, s.env(), def, s.help)
+		fmt.Fprintf(&b, "- `--%s`, `%s`%s: %s\n", s.flag, s.env(), def, s.help)
 	}
-	b.WriteString("\n## Metrics\n\nServed at `/metrics` of the `--admin` address.\n\n| metric | kind | |\n|---|---|---|\n")
+	b.WriteString("\n## Metrics\n\nServed at `/metrics` of the `--admin` address. Those that end with `_total` are counters, all others gauges.\n\n")
 	for m := range gateway.AllMetrics() {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, m.Kind, m.Help)
+		fmt.Fprintf(&b, "- `%s`: %s\n", m.Name, m.Help)
 	}
 	b.WriteString("\n## Exit codes\n\n| code | |\n|---|---|\n| 0 | ok |\n| 1 | error |\n| 2 | the command line is wrong |\n")
 	return b.String()
