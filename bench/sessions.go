@@ -60,7 +60,7 @@ func (c SessionsConfig) run(ctx context.Context, system *SignalboxSystem, l *lon
 	}
 	each := func(text string) error {
 		now, err := g.memory(ctx)
-		l.fact(text+": memory of a session in each instance", (now-empty)/float64(c.Sessions), Bytes)
+		l.fact(text+": memory of a session", (now-empty)/float64(c.Sessions), Bytes)
 		return err
 	}
 	t := time.Now()
@@ -159,10 +159,10 @@ func (c SessionsConfig) run(ctx context.Context, system *SignalboxSystem, l *lon
 		}
 		logf(l.log, "%s: %v, attached %v; %d pairs, p99 %v, longest %v", e.text, done.Round(time.Millisecond),
 			attached.Round(time.Millisecond), x.writes, x.p99(), x.longest)
-		l.fact(e.text+": seconds until nothing is left to do", done.Seconds(), "")
-		l.fact(e.text+": seconds until all sessions are attached again", attached.Seconds(), "")
-		l.fact(e.text+": p99 of the others' pairs", x.p99().Seconds()*1e3, Milliseconds)
-		l.fact(e.text+": longest of the others' pairs", x.longest.Seconds()*1e3, Milliseconds)
+		l.fact(e.text+": nothing left to do, s", done.Seconds(), "")
+		l.fact(e.text+": all attached again, s", attached.Seconds(), "")
+		l.fact(e.text+": others' pairs, p99", x.p99().Seconds()*1e3, Milliseconds)
+		l.fact(e.text+": others' pairs, longest", x.longest.Seconds()*1e3, Milliseconds)
 	}
 	if err := each("after all"); err != nil {
 		return err
