@@ -60,7 +60,7 @@ func (c SessionsConfig) run(ctx context.Context, system *SignalboxSystem, l *lon
 	}
 	each := func(text string) error {
 		now, err := g.memory(ctx)
-		l.fact(text+": memory of a session", (now-empty)/float64(c.Sessions), Bytes)
+		l.fact(text+": memory of a session in each instance", (now-empty)/float64(c.Sessions), Bytes)
 		return err
 	}
 	t := time.Now()
