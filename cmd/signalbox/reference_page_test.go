@@ -86,8 +86,8 @@ func verbs(b *strings.Builder, cmd *cobra.Command, first map[string]string) {
 					return
 				}
 				def := f.DefValue
-				if def == "false" || def == "[]" {
-					def = ""
+				if def == "false" || def == "[]" || def == "0" && strings.Contains(f.Usage, "default") {
+					def = "" // none, or the text says which
 				}
 				help := f.Usage
 				if settings.InTable(f) {
