@@ -342,7 +342,7 @@ func floodReport(spec floodSpec, list []measurement) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Floods beside honest clients\n\nOne instance with `--max-memory %s` on %d CPUs. Honest clients make %d operations a second (six in ten read, three lock and unlock, one takes units or waits in a queue), "+
 		"at set times, so that what waits counts; %d sessions only live beside them, on 8 connections; then come %d hostile connections at once, from %d addresses, into a node with quotas (`%s`). "+
-		"Hostile processes run on one of the processors, on what the others leave of it: what is measured is what they make the server do. Latencies count from the moment at which an operation should have begun: how late the honest clients' own timers were, on the same processors, is a part of them, and shown beside.\n\n", spec.memory, runtime.NumCPU(), spec.rate, spec.sessions, spec.hostile, 1+(spec.hostile-1)/hostilePerAddress, strings.Join(hostileQuotas, " "))
+		"Hostile processes run on one of the processors, on what the others leave of it. Latencies count from the moment at which an operation should have begun.\n\n", spec.memory, runtime.NumCPU(), spec.rate, spec.sessions, spec.hostile, 1+(spec.hostile-1)/hostilePerAddress, strings.Join(hostileQuotas, " "))
 	b.WriteString("| beside honest clients | p50 | p99 | p99.9 | p99 to quiet | their own timers late, p99 | errors | memory at most | server's cores | hostile connections made | cut, and why |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, m := range list {
 		var cut []string
