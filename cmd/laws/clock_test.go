@@ -18,7 +18,7 @@ var wallClock = map[string]string{
 	"client/recipes/once.go":              "periods are of the day; numbers of periods rise, and a lease keeps runs apart",
 	"server/governor/cluster_health.go":   "since when an instance is not heard, shown",
 	"server/governor/meta_log.go":         "the stamp on commands, shown",
-	"server/shardhost/backup_age.go":      "how long ago a backup was, shown",
+	"server/backup/snapshot_times.go":     "how long ago a backup was, shown",
 	"server/membership/observation.go":    "since when an instance is not heard, shown",
 	"server/metrics/process.go":           "the start of the process, shown",
 	"server/shardhost/top.go":             "how long waits last, shown",

@@ -39,7 +39,7 @@ var layers = []struct {
 	{"server/governor", []string{"server/governor", "protocol", "shard", "shard/meta", "shard/replica/beat"}},
 	{"server/peerdiscovery", []string{"server/peerdiscovery"}},
 	{"server/failuredetector", []string{"server/failuredetector", "protocol"}},
-	{"server/backup", []string{"server/backup", "protocol", "shard", "shard/meta"}},
+	{"server/backup", []string{"server/backup", "server/file", "protocol", "shard", "shard/meta", "shard/replica/beat"}},
 	{"server/admin", []string{"server/admin", "server/clienthost", "server/web"}},
 	{"server/audit", []string{"server/audit", "server/file", "shard/meta"}},
 	{"server/certs", []string{"server/certs", "server/file", "shard/replica/beat"}},

@@ -69,7 +69,7 @@ type part struct {
 	b []byte
 }
 
-func file(t *testing.T, h Head, parts ...part) []byte {
+func writtenFile(t *testing.T, h Head, parts ...part) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w, err := NewWriter(&out, h)
@@ -100,15 +100,15 @@ func TestVerifyRefuses(t *testing.T) {
 	}
 	head := Head{Cluster: "test", Shards: 1}
 	for want, b := range map[string][]byte{
-		"no meta shard":                 file(t, head, section(2, 0)),
-		"the backup has 0":              file(t, head, section(0, 1)),
-		"is of cluster other":           file(t, Head{Cluster: "other", Shards: 1}, section(0, 1), section(2, 0)),
-		"speaks of 2":                   file(t, Head{Cluster: "test", Shards: 2}, section(0, 1), section(2, 0)),
-		"shard 2 of the cluster is mis": file(t, head, section(0, 1), section(3, 0)),
-		"the meta shard twice":          file(t, head, section(0, 1), section(0, 1)),
-		"has shard 2 twice":             file(t, head, section(0, 1), section(2, 0), section(2, 0)),
-		"the backup says 9":             file(t, head, section(0, 9), section(2, 0)),
-		"make another one":              file(t, head, section(0, 1), section(2, 0)), // the shard's buckets were not activated yet
+		"no meta shard":                 writtenFile(t, head, section(2, 0)),
+		"the backup has 0":              writtenFile(t, head, section(0, 1)),
+		"is of cluster other":           writtenFile(t, Head{Cluster: "other", Shards: 1}, section(0, 1), section(2, 0)),
+		"speaks of 2":                   writtenFile(t, Head{Cluster: "test", Shards: 2}, section(0, 1), section(2, 0)),
+		"shard 2 of the cluster is mis": writtenFile(t, head, section(0, 1), section(3, 0)),
+		"the meta shard twice":          writtenFile(t, head, section(0, 1), section(0, 1)),
+		"has shard 2 twice":             writtenFile(t, head, section(0, 1), section(2, 0), section(2, 0)),
+		"the backup says 9":             writtenFile(t, head, section(0, 9), section(2, 0)),
+		"make another one":              writtenFile(t, head, section(0, 1), section(2, 0)), // the shard's buckets were not activated yet
 		"this is not a backup":          []byte("sbmeta and so on"),
 		"format version 2":              append([]byte(magic), 2),
 		"cut short":                     append([]byte(magic), Format),
@@ -175,7 +175,7 @@ func wholeBackupOf(t *testing.T, m *meta.Machine, madeMS int64) []byte {
 		t.Fatal(st)
 	}
 	state, data := snapshots(t, m)[0], snapshot(t, x)
-	return file(t, Head{Cluster: "test", MadeMS: madeMS, Shards: 1},
+	return writtenFile(t, Head{Cluster: "test", MadeMS: madeMS, Shards: 1},
 		part{Section{Size: uint64(len(state)), Index: m.AppliedIndex()}, state},
 		part{Section{Shard: 2, Size: uint64(len(data)), Index: x.AppliedIndex()}, data})
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/membership"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -47,7 +48,7 @@ type Config struct {
 // data are removed. One goroutine at a time works on that: the start, and then followMap.
 type Hosting struct {
 	Config
-	Backups *Backups
+	Backups *backup.Snapshots
 
 	ctx      context.Context
 	instance uint64
@@ -68,7 +69,10 @@ func New(ctx context.Context, cfg Config) *Hosting {
 		Config: cfg, ctx: ctx, removedReplicas: make(chan [2]uint64, 64), purged: make(map[[2]uint64]bool),
 		toPurge: make(map[[2]uint64]bool),
 	}
-	h.Backups = &Backups{hosting: h, byID: make(map[string]*backupSnapshot)}
+	h.Backups = backup.NewSnapshots(ctx, backup.SnapshotsConfig{
+		Clock: cfg.Clock, Logger: cfg.Logger, Dir: cfg.Dir, Memory: cfg.Memory,
+		Led: Local{h}.led, Write: Local{h}.writeSnapshot, Go: cfg.Go, Contain: cfg.Contain,
+	})
 	return h
 }
 

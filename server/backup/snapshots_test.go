@@ -1,7 +1,8 @@
-package shardhost
+package backup
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,29 +14,37 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/membership"
 	"github.com/signalbox-dev/signalbox/shard/meta"
-	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// newBackups has no meta shard: a snapshot of it that is begun fails, and stays until it is asked
-// for.
-func newBackups(t *testing.T, change func(*Config)) (*Backups, *replica.ManualClock) {
-	clock := replica.NewManualClock(time.Unix(0, 0))
+// testClock is a clock that stands still but for its test.
+type testClock struct{ now time.Duration }
+
+func (c *testClock) Now() time.Duration      { return c.now }
+func (c *testClock) Wall() time.Time         { return time.Unix(0, int64(c.now)) }
+func (c *testClock) advance(d time.Duration) { c.now += d }
+
+// newSnapshots has no shard: a snapshot that is begun fails, and stays until it is asked for.
+func newSnapshots(t *testing.T, change func(*SnapshotsConfig)) (*Snapshots, *testClock) {
+	clock := new(testClock)
 	var running sync.WaitGroup
 	t.Cleanup(running.Wait)
-	cfg := Config{
-		Meta: membership.NewMeta(clock), Clock: clock, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Memory: true, Go: running.Go,
+	cfg := SnapshotsConfig{
+		Clock: clock, Logger: slog.New(slog.DiscardHandler), Memory: true, Go: running.Go,
+		Led: func(uint64) error { return nil },
+		Write: func(context.Context, uint64, io.Writer) (index, size uint64, err error) {
+			return 0, 0, protocol.Errorf(protocol.StatusUnavailable, "there is no shard")
+		},
 		Contain: func(_ string, p any) { t.Errorf("panic: %v", p) },
 	}
 	if change != nil {
 		change(&cfg)
 	}
-	return New(t.Context(), cfg).Backups, clock
+	return NewSnapshots(t.Context(), cfg), clock
 }
 
 // written begins a snapshot that has these bytes.
-func (b *Backups) written(t *testing.T, text []byte) *backupSnapshot {
+func (b *Snapshots) written(t *testing.T, text []byte) *shardSnapshot {
 	t.Helper()
 	x, err := b.begin(meta.MetaShardID)
 	if err != nil {
@@ -50,7 +59,7 @@ func (b *Backups) written(t *testing.T, text []byte) *backupSnapshot {
 }
 
 // ask asks for a part of a snapshot.
-func (b *Backups) ask(t *testing.T, x *backupSnapshot, offset uint64) (part protocol.BackupPart, err error) {
+func (b *Snapshots) ask(t *testing.T, x *shardSnapshot, offset uint64) (part protocol.BackupPart, err error) {
 	t.Helper()
 	text, err := json.Marshal(protocol.BackupRequest{Snapshot: x.id, Offset: offset})
 	if err != nil {
@@ -65,8 +74,8 @@ func (b *Backups) ask(t *testing.T, x *backupSnapshot, offset uint64) (part prot
 
 // TestBackupBounds: snapshots are bounded. Those that were fetched make room for others.
 func TestBackupBounds(t *testing.T) {
-	b, clock := newBackups(t, nil)
-	for range maxBackups - 1 {
+	b, clock := newSnapshots(t, nil)
+	for range maxSnapshots - 1 {
 		if _, err := b.begin(meta.MetaShardID); err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +92,7 @@ func TestBackupBounds(t *testing.T) {
 	if _, err := b.begin(meta.MetaShardID); !errors.Is(err, protocol.StatusOverloaded) {
 		t.Errorf("one too many: %v", err)
 	}
-	clock.Advance(2 * backupIdle)
+	clock.advance(2 * snapshotIdle)
 	b.sweep()
 	if _, err := b.begin(meta.MetaShardID); err != nil {
 		t.Errorf("after the others were left alone: %v", err)
@@ -93,21 +102,21 @@ func TestBackupBounds(t *testing.T) {
 // TestFetchedSnapshots: a snapshot whose last part was fetched goes soon after it. The last part
 // may be asked for again until then.
 func TestFetchedSnapshots(t *testing.T) {
-	b, clock := newBackups(t, func(c *Config) { c.Memory, c.Dir = false, t.TempDir() })
-	x := b.written(t, bytes.Repeat([]byte("x"), 2*backupPartSize))
+	b, clock := newSnapshots(t, func(c *SnapshotsConfig) { c.Memory, c.Dir = false, t.TempDir() })
+	x := b.written(t, bytes.Repeat([]byte("x"), 2*partSize))
 	has := func(offset uint64) {
 		t.Helper()
 		b.sweep()
-		if part, err := b.ask(t, x, offset); err != nil || len(part.Bytes) != backupPartSize {
+		if part, err := b.ask(t, x, offset); err != nil || len(part.Bytes) != partSize {
 			t.Errorf("at %d: %d bytes, %v", offset, len(part.Bytes), err)
 		}
 	}
 	has(0)
-	clock.Advance(backupIdle) // who fetches it is slow
-	has(backupPartSize)
-	clock.Advance(backupGrace) // the answer was lost
-	has(backupPartSize)
-	clock.Advance(backupGrace + time.Millisecond)
+	clock.advance(snapshotIdle) // who fetches it is slow
+	has(partSize)
+	clock.advance(snapshotGrace) // the answer was lost
+	has(partSize)
+	clock.advance(snapshotGrace + time.Millisecond)
 	if !b.sweep() {
 		t.Error("a snapshot is left")
 	}
@@ -122,7 +131,7 @@ func TestFetchedSnapshots(t *testing.T) {
 // TestForgottenSnapshots: a snapshot that nobody asks for goes although no other backup is begun.
 func TestForgottenSnapshots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, clock := newBackups(t, nil)
+		b, clock := newSnapshots(t, nil)
 		left := func() int {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -130,13 +139,13 @@ func TestForgottenSnapshots(t *testing.T) {
 		}
 		for range 2 { // what drops them begins again
 			b.written(t, []byte("x"))
-			clock.Advance(backupIdle)
-			time.Sleep(2 * backupSweep)
+			clock.advance(snapshotIdle)
+			time.Sleep(2 * snapshotSweep)
 			if n := left(); n != 1 {
 				t.Fatalf("%d snapshots, want the one that may still be asked for", n)
 			}
-			clock.Advance(time.Second)
-			time.Sleep(2 * backupSweep)
+			clock.advance(time.Second)
+			time.Sleep(2 * snapshotSweep)
 			if n := left(); n != 0 {
 				t.Fatalf("%d snapshots that nobody asks for", n)
 			}
@@ -147,7 +156,10 @@ func TestForgottenSnapshots(t *testing.T) {
 // TestSnapshotPanics: what a panic has left is no snapshot.
 func TestSnapshotPanics(t *testing.T) {
 	contained := 0
-	b, _ := newBackups(t, func(c *Config) { c.Meta, c.Contain = nil, func(string, any) { contained++ } })
+	b, _ := newSnapshots(t, func(c *SnapshotsConfig) {
+		c.Write = func(context.Context, uint64, io.Writer) (uint64, uint64, error) { panic("a test's") }
+		c.Contain = func(string, any) { contained++ }
+	})
 	x, err := b.begin(meta.MetaShardID)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package shardhost
+package backup
 
 import (
 	"encoding/json"
@@ -20,13 +20,13 @@ const (
 )
 
 // completed notes that the last byte of a shard's snapshot was read.
-func (b *Backups) completed(x *backupSnapshot) {
+func (b *Snapshots) completed(x *shardSnapshot) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	x.fetched = true
 	b.loadTimes()
-	b.times[strconv.FormatUint(x.shard, 10)] = b.hosting.Clock.Wall().Unix()
-	if b.hosting.Memory {
+	b.times[strconv.FormatUint(x.shard, 10)] = b.cfg.Clock.Wall().Unix()
+	if b.cfg.Memory {
 		return
 	}
 	text, err := json.Marshal(b.times)
@@ -34,19 +34,19 @@ func (b *Backups) completed(x *backupSnapshot) {
 		err = file.Write(b.timesPath(), text)
 	}
 	if err != nil {
-		b.hosting.Logger.Warn("time of a backup is not kept", "shard", x.shard, "error", err)
+		b.cfg.Logger.Warn("time of a backup is not kept", "shard", x.shard, "error", err)
 	}
 }
 
-func (b *Backups) timesPath() string { return filepath.Join(b.hosting.Dir, backupTimesFile) }
+func (b *Snapshots) timesPath() string { return filepath.Join(b.cfg.Dir, backupTimesFile) }
 
 // loadTimes reads the file once. The caller holds mu.
-func (b *Backups) loadTimes() {
+func (b *Snapshots) loadTimes() {
 	if b.times != nil {
 		return
 	}
 	b.times = map[string]int64{}
-	if b.hosting.Memory {
+	if b.cfg.Memory {
 		return
 	}
 	text, err := file.Read(b.timesPath(), maxBackupTimesFile)
@@ -54,7 +54,7 @@ func (b *Backups) loadTimes() {
 		err = json.Unmarshal(text, &b.times)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		b.hosting.Logger.Warn("times of former backups are unknown", "error", err)
+		b.cfg.Logger.Warn("times of former backups are unknown", "error", err)
 	}
 	if b.times == nil { // the file says null
 		b.times = map[string]int64{}
@@ -62,7 +62,7 @@ func (b *Backups) loadTimes() {
 }
 
 // Age is how long ago a backup read the whole shard from this instance; false: none has.
-func (b *Backups) Age(shard uint64) (time.Duration, bool) {
+func (b *Snapshots) Age(shard uint64) (time.Duration, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.loadTimes()
@@ -70,5 +70,5 @@ func (b *Backups) Age(shard uint64) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	return max(0, time.Duration(b.hosting.Clock.Wall().Unix()-at)*time.Second), true
+	return max(0, time.Duration(b.cfg.Clock.Wall().Unix()-at)*time.Second), true
 }
