@@ -66,6 +66,7 @@ var layers = []struct {
 	{"cmd/signalbox/settings", []string{"cmd/signalbox/settings", "server/file"}},
 	{"cmd/signalbox/supervise", []string{"cmd/signalbox/supervise", "cmd/signalbox/processtree"}},
 	{"cmd/signalbox/terminal", []string{"cmd/signalbox/terminal"}},
+	{"cmd/signalbox/explain", []string{"cmd/signalbox/explain", "cmd/signalbox/terminal", "client"}},
 	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat", "shard/replica/timerslack", "shard/rollout"}},
 }
 

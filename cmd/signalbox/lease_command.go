@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/explain"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -497,7 +498,7 @@ func (inv *invocation) waitError(name string, err error) error {
 		if !ok {
 			return err
 		}
-		for _, line := range deadlockLines(dead.Deadlock, 0) {
+		for _, line := range explain.Deadlock(dead.Deadlock, 0) {
 			inv.note("%s\n", terminal.Sanitize(line))
 		}
 		return &codeError{code: exitNotAcquired, err: fmt.Errorf("left the queue of %q, because of this deadlock", name)}
@@ -530,22 +531,23 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 	if w.Position == 0 {
 		text = fmt.Sprintf("waiting for %s, behind the first 16 in the queue", name)
 	}
-	holders := blocking(w)
+	holders := explain.Blocking(w)
 	if len(holders) > 0 {
 		h := &holders[0]
-		text += "; held by " + sessionText(h.Session, h.Description) + " since " + h.Since.UTC().Format(time.RFC3339)
+		text += "; held by " + explain.Session(h.Session, h.Description) + " since " + h.Since.UTC().Format(time.RFC3339)
 		if n := len(holders) - 1; n > 0 {
 			text += fmt.Sprintf(" and %d more", n)
 		}
 	}
-	for _, more := range append(preemptedLines(inv.node, name, w), endsSentence(holders), neverSentence(name, w)) {
+	for _, more := range append(explain.Preempted(nodeFlag(inv.node), name, w), explain.FirstEnd(holders),
+		explain.Never(name, w)) {
 		if more != "" {
 			text += "; " + more
 		}
 	}
 	inv.note("%s\n", terminal.Sanitize(text))
 	if w.Deadlock != nil && w.Deadlock.Confirmed {
-		for _, line := range deadlockLines(w.Deadlock, s.ID()) {
+		for _, line := range explain.Deadlock(w.Deadlock, s.ID()) {
 			inv.note("%s\n", terminal.Sanitize(line))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/explain"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
@@ -82,7 +83,7 @@ left the command's process group are not covered either.`)
 		}
 		if len(names) > 1 && len(h.command) == 0 {
 			inv.note("signalbox: no command was given, so %s are locked until Ctrl-C; a command goes behind --: signalbox lock %s -- %s\n",
-				terminal.Sanitize(list(names)), terminal.Sanitize(names[0]), terminal.Sanitize(strings.Join(names[1:], " ")))
+				terminal.Sanitize(explain.List(names)), terminal.Sanitize(names[0]), terminal.Sanitize(strings.Join(names[1:], " ")))
 		}
 		how := []client.AcquireOption{client.Exclusive()}
 		if *shared {

@@ -12,17 +12,6 @@ import (
 // ms is a duration as JSON has it.
 func ms(d time.Duration) millis { return millis(d.Milliseconds()) }
 
-// shortDuration is a duration as a status has it: none is nothing.
-func shortDuration(d time.Duration) string {
-	switch {
-	case d <= 0:
-		return ""
-	case d < 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return terminal.Age(d)
-}
-
 // versionText is a version; none is "-".
 func versionText(v uint64) string {
 	if v == 0 {
@@ -64,14 +53,14 @@ func locationRow(l *rollout.LocationStatus) row {
 	return row{
 		{"location", "location", l.Name}, {"state", "state", l.State.String()}, {"target", "", l.Target},
 		{"", "target", target}, {"stable", "", l.Stable},
-		{"age_ms", "", ms(l.Age)}, {"", "age", shortDuration(l.Age)}, {"reason", "", l.Reason.String()},
+		{"age_ms", "", ms(l.Age)}, {"", "age", terminal.Short(l.Age)}, {"reason", "", l.Reason.String()},
 		{"generation", "", l.Generation},
 		{"converged", "", l.Reached}, {"counted", "", l.Counted},
 		{"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)},
 		{"instances", "", l.Instances}, {"leaders", "", l.Leaders}, {"blocked_by", "", orEmpty(l.BlockedBy)},
 		{"", "blocked by", uncut(blocked)},
 		{"blocked_ms", "", ms(l.BlockedFor)}, {"", "waits for", uncut(waitReason(l))},
-		{"goes_on_in_ms", "", ms(l.GoesOnIn)}, {"", "goes on in", shortDuration(l.GoesOnIn)},
+		{"goes_on_in_ms", "", ms(l.GoesOnIn)}, {"", "goes on in", terminal.Short(l.GoesOnIn)},
 		{"paused", "", l.Paused}, {"excluded", "", l.Excluded}, {"rollback", "", l.Rollback},
 		{"gate", "", l.Gate}, {"gate_version", "", l.GateFor},
 	}
@@ -112,7 +101,7 @@ func gateRunRow(g *rollout.GateRun) row {
 		{"location", "location", g.Location}, {"gate", "gate", g.Gate.Name},
 		{"kind", "kind", g.Gate.Kind.String()}, {"spec", "runs", g.Gate.Spec},
 		{"version", "version", g.Version}, {"attempt", "attempt", g.Attempt}, {"left_ms", "", ms(g.Left)},
-		{"", "time left", shortDuration(g.Left)},
+		{"", "time left", terminal.Short(g.Left)},
 	}
 }
 
@@ -158,14 +147,14 @@ func printRollout(p *printer, s *rollout.Status, instances bool) error {
 func historyRow(r *rollout.HistoryEntry) row {
 	converged := "-"
 	if r.Converged {
-		converged = shortDuration(r.Age-r.ConvergedAge) + " later"
+		converged = terminal.Short(r.Age-r.ConvergedAge) + " later"
 		if r.Age == r.ConvergedAge {
 			converged = "at once"
 		}
 	}
 	return row{
 		{"version", "version", r.Version}, {"at", "", timestamp{r.At}}, {"log_ms", "", r.Log},
-		{"converged_log_ms", "", r.ConvergedLog}, {"age_ms", "", ms(r.Age)}, {"", "age", shortDuration(r.Age)},
+		{"converged_log_ms", "", r.ConvergedLog}, {"age_ms", "", ms(r.Age)}, {"", "age", terminal.Short(r.Age)},
 		{"reason", "reason", r.Reason.String()},
 		{"converged", "", r.Converged}, {"", "converged", converged}, {"skip", "skipped", r.Skip},
 	}

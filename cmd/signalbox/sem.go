@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/explain"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
@@ -303,7 +304,7 @@ func impossible(inv *invocation, name string) (w *client.QueueStatus, line strin
 			w.Ahead, w.Limit, w.Config = d.Waiters, d.Limit, d.Config
 		}
 	}
-	if line = neverSentence(name, w); line != "" {
+	if line = explain.Never(name, w); line != "" {
 		line = "\n" + strings.ReplaceAll(line, "%", "%%") // it becomes part of a format
 	}
 	return w, line

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -57,25 +56,6 @@ func ownerRows(o *client.SemaphoreConfig, owners []client.Owner) []row {
 		return rowsOf(owners, func(o *client.Owner) row { return append(ownerRow(o), leftField(o)) })
 	}
 	return rowsOf(owners, ownerRow)
-}
-
-// endsSentence says which of some holds ends by itself first, and when; empty: none does. Those of
-// preempted owners are said elsewhere.
-func endsSentence(owners []client.Owner) string {
-	var first *client.Owner
-	for i := range owners {
-		if o := &owners[i]; o.Left > 0 && !o.Preempted && (first == nil || o.Left < first.Left) {
-			first = o
-		}
-	}
-	if first == nil {
-		return ""
-	}
-	who, left := sessionText(first.Session, first.Description), shortDuration(first.Left)
-	if len(owners) == 1 {
-		return fmt.Sprintf("the hold of %s ends by itself in %s", who, left)
-	}
-	return fmt.Sprintf("the first hold that ends by itself is that of %s, in %s", who, left)
 }
 
 // addMaxHold adds the flag of an acquire for how long its hold lasts; nil: it was not given.

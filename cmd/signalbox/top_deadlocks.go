@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/explain"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
@@ -32,7 +33,7 @@ func (d *topDeadlock) String() string {
 		names[i] = terminal.Sanitize(name)
 	}
 	return fmt.Sprintf("deadlock in %s: %s: %d sessions wait for each other, and none of them can go on",
-		terminal.Sanitize(d.path), list(names), len(d.sessions))
+		terminal.Sanitize(d.path), explain.List(names), len(d.sessions))
 }
 
 func topDeadlockRow(d *topDeadlock) row {

@@ -35,6 +35,17 @@ func Age(d time.Duration) string {
 	}
 }
 
+// Short is a duration as a status has it: none is nothing.
+func Short(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return ""
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return Age(d)
+}
+
 // Cut cuts a text to a width in columns. One that is cut ends with an ellipsis.
 func Cut(text string, width int) string {
 	if r := []rune(text); len(r) > width {

@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"strings"
@@ -109,7 +109,7 @@ func TestWhyEachKindWaits(t *testing.T) {
 			"in turn, session 1 waits for y since|not read, and taken to go on: 1 session"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			got := strings.Join(whyLines(client.DefaultNode, "x", 9, &x.w), "\n")
+			got := strings.Join(Lines("", "x", 9, &x.w), "\n")
 			for _, want := range strings.Split(x.want, "|") {
 				if !strings.Contains(got, want) {
 					t.Errorf("it lacks %q:\n%s", want, got)
