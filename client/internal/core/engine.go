@@ -146,10 +146,14 @@ func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 }
 
 // StartSession starts a session: behind the hello of the first connection, if that is being made.
-func (e *Engine) StartSession(now time.Duration, s *Session, x *Start) { e.input(now, func() { x.begin(e, s) }) }
+func (e *Engine) StartSession(now time.Duration, s *Session, x *Start) {
+	e.input(now, func() { x.begin(e, s) })
+}
 
 // RestoreSession takes over a session that another holder started.
-func (e *Engine) RestoreSession(now time.Duration, s *Session, x *Restore) { e.input(now, func() { x.begin(e, s) }) }
+func (e *Engine) RestoreSession(now time.Duration, s *Session, x *Restore) {
+	e.input(now, func() { x.begin(e, s) })
+}
 
 // CloseSession ends a session, whose leases end with cause.
 func (e *Engine) CloseSession(now time.Duration, s *Session, cause error, x *Close) {
@@ -199,7 +203,9 @@ func (e *Engine) AwaitName(now time.Duration, s *Session, name string, x *NameWa
 func (e *Engine) Call(now time.Duration, x *Call) { e.input(now, func() { x.begin(e) }) }
 
 // Change changes a lease.
-func (e *Engine) Change(now time.Duration, l *Lease, x *Change) { e.input(now, func() { x.begin(e, l) }) }
+func (e *Engine) Change(now time.Duration, l *Lease, x *Change) {
+	e.input(now, func() { x.begin(e, l) })
+}
 
 // eachSession visits the sessions that live, or whose end the server has yet to learn, in order.
 func (e *Engine) eachSession(visit func(*Session)) {
