@@ -90,7 +90,7 @@ func optionsOfOne(opts []AcquireOption) *acquireOptions {
 }
 
 func (s *Session) acquireWith(ctx context.Context, name string, o *acquireOptions) (*Lease, error) {
-	if o.ask != nil && o.ask.Flags&protocol.AskDeadlock != 0 {
+	if o.Options != nil && o.Options.Flags&protocol.AskDeadlock != 0 {
 		return acquireUnlessDeadlocked(ctx, s, name, *o)
 	}
 	return s.acquireOnce(ctx, name, o)
@@ -121,16 +121,13 @@ func (s *Session) acquireLease(ctx context.Context, o *acquireOptions, l *Lease,
 				return err
 			}
 		}
-		r := s.d.Acquire(ctx, l.name, driver.AcquireOptions{
-			Count: o.count, Timeout: o.timeout, Data: o.data, Ephemeral: o.ephemeral, Turn: o.turn,
-			OnQueued: o.onQueued, Options: o.ask, IgnorePreemption: o.ignores,
-		}, &l.d, info)
+		r := s.d.Acquire(ctx, l.name, o.AcquireOptions, &l.d, info)
 		if o.limit == 0 || !r.Answered || protocol.StatusOf(r.Err) != protocol.StatusNotFound {
 			return driver.Err(r)
 		}
-		if o.count > o.limit { // or it would be made, and the acquire refused
+		if o.Count > o.limit { // or it would be made, and the acquire refused
 			return protocol.Errorf(protocol.StatusBadRequest,
-				"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", o.count, o.limit)
+				"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", o.Count, o.limit)
 		}
 		if _, err := s.create(ctx, l.name, o.limit, nil); err != nil && !(answered(err) && errors.Is(err, ErrAlreadyExists)) {
 			return err
@@ -166,7 +163,7 @@ func (s *Session) acquireObserved(
 ) (*Lease, error) {
 	began := boottime.Now()
 	to := observer.AcquireStarted(ctx, AcquireStart{
-		Session: s.d.ID, Node: s.node.h.Path, Name: name, Count: o.count, Try: o.turn == core.Now,
+		Session: s.d.ID, Node: s.node.h.Path, Name: name, Count: o.Count, Try: o.Turn == core.Now,
 	})
 	var info driver.AcquireInfo
 	l := &Lease{s: s, name: name}

@@ -156,8 +156,8 @@ func newGroupAcquire(s *Session, wants []Want, opts []AcquireOption) (*groupAcqu
 		return nil, common.err
 	}
 	all := &groupAcquire{s: s, began: boottime.Now(), wait: Forever, whileHolding: Forever}
-	if common.timeout != protocol.Forever {
-		all.wait = millis.Duration(common.timeout)
+	if common.Timeout != protocol.Forever {
+		all.wait = millis.Duration(common.Timeout)
 	}
 	if common.whileHolding != 0 {
 		all.whileHolding = common.whileHolding
@@ -168,7 +168,7 @@ func newGroupAcquire(s *Session, wants []Want, opts []AcquireOption) (*groupAcqu
 		switch {
 		case w.Name == "":
 			return nil, handle.ErrNoSemaphore
-		case own.timeout != protocol.Forever || own.whileHolding != 0:
+		case own.Timeout != protocol.Forever || own.whileHolding != 0:
 			return nil, errWaitOfName
 		case step.o.err != nil:
 			return nil, step.o.err
@@ -229,8 +229,8 @@ func (all *groupAcquire) acquire(
 	ctx context.Context, g *LeaseGroup, step groupStep, bound time.Duration, holding bool,
 ) (*Lease, error) {
 	o := step.o
-	if o.timeout = protocol.Forever; bound != Forever {
-		o.timeout = millis.Of("acquire timeout", bound, &o.err)
+	if o.Timeout = protocol.Forever; bound != Forever {
+		o.Timeout = millis.Of("acquire timeout", bound, &o.err)
 	}
 	ctx, end := contexts.Both(g.ctx, ctx)
 	defer end()

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -15,18 +16,11 @@ const Max uint64 = protocol.Forever
 type AcquireOption func(*acquireOptions)
 
 type acquireOptions struct {
-	count     uint64
-	data      []byte
-	timeout   uint64 // ms
-	ephemeral bool
-	limit     uint64 // to create with, 0: do not
-	exact     bool   // no other limit will do
-	onQueued  func(place uint64)
-	turn      core.Turn                // when the semaphore's name is wanted
-	ask       *protocol.AcquireOptions // nil: a plain one
-	ignores   bool                     // a preemption does not end the lease
-	given     given
-	err       error // of the first option that is out of its range, or that the call does not take
+	driver.AcquireOptions
+	limit uint64 // to create with, 0: do not
+	exact bool   // no other limit will do
+	given given
+	err   error // of the first option that is out of its range, or that the call does not take
 
 	whileHolding time.Duration // of AcquireAll; 0: not given
 }
@@ -34,13 +28,13 @@ type acquireOptions struct {
 // Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an
 // ephemeral semaphore acquires it whole.
 func Count(n uint64) AcquireOption {
-	return func(o *acquireOptions) { o.given, o.count = o.given|givenAmount, n }
+	return func(o *acquireOptions) { o.given, o.Count = o.given|givenAmount, n }
 }
 
 // Data is shown beside the entry by Describe and watches; at most 1 MiB. Default: none.
 func Data[T ~string | ~[]byte](data T) AcquireOption {
 	own := append([]byte(nil), data...) // a change of the lease sends it again later
-	return func(o *acquireOptions) { o.given, o.data = o.given|givenData, own }
+	return func(o *acquireOptions) { o.given, o.Data = o.given|givenData, own }
 }
 
 // Wait bounds the wait at the server, 0 .. 1 day; ErrNotAcquired follows. The time runs while this
@@ -49,8 +43,8 @@ func Data[T ~string | ~[]byte](data T) AcquireOption {
 func Wait(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
 		o.given |= givenWait
-		if o.timeout = millis.Of("acquire timeout", d, &o.err); d == Forever {
-			o.timeout = protocol.Forever
+		if o.Timeout = millis.Of("acquire timeout", d, &o.err); d == Forever {
+			o.Timeout = protocol.Forever
 		}
 	}
 }
@@ -58,7 +52,7 @@ func Wait(d time.Duration) AcquireOption {
 // Ephemeral acquires a semaphore that exists while somebody holds it or waits for it, with the
 // limit Max. A semaphore that was created otherwise is refused with ErrPreconditionFailed.
 func Ephemeral() AcquireOption {
-	return func(o *acquireOptions) { o.given, o.ephemeral = o.given|givenAmount, true }
+	return func(o *acquireOptions) { o.given, o.Ephemeral = o.given|givenAmount, true }
 }
 
 // CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist. One that exists
@@ -90,17 +84,17 @@ func ExactLimit(limit uint64) AcquireOption {
 // request will have, unless the semaphore has a policy or slots, or had: then each grant draws a
 // token of its own. f must not block.
 func OnQueued(f func(place uint64)) AcquireOption {
-	return func(o *acquireOptions) { o.onQueued = f }
+	return func(o *acquireOptions) { o.OnQueued = f }
 }
 
 // Shared is Ephemeral and Count(1): any number of sessions hold it at once, but not with Exclusive.
 func Shared() AcquireOption {
-	return func(o *acquireOptions) { o.given, o.ephemeral, o.count = o.given|givenAmount, true, 1 }
+	return func(o *acquireOptions) { o.given, o.Ephemeral, o.Count = o.given|givenAmount, true, 1 }
 }
 
 // Exclusive is Ephemeral and Count(Max): no other session holds it.
 func Exclusive() AcquireOption {
-	return func(o *acquireOptions) { o.given, o.ephemeral, o.count = o.given|givenAmount, true, Max }
+	return func(o *acquireOptions) { o.given, o.Ephemeral, o.Count = o.given|givenAmount, true, Max }
 }
 
 // given are kinds of options, for calls that do not take all of them.
@@ -124,19 +118,19 @@ func (o *acquireOptions) refuse(kinds given, err error) {
 var (
 	whole = AcquireOption(func(o *acquireOptions) {
 		o.refuse(givenAmount|givenLimit, errOwnAmount)
-		o.ephemeral, o.count = true, Max
+		o.Ephemeral, o.Count = true, Max
 	})
 	oneUnit = AcquireOption(func(o *acquireOptions) {
 		o.refuse(givenAmount|givenLimit, errOwnAmount)
-		o.ephemeral, o.count = true, 1
+		o.Ephemeral, o.Count = true, 1
 	})
 	onlyUnit = AcquireOption(func(o *acquireOptions) {
 		o.refuse(givenAmount|givenLimit, errOneUnit)
-		o.count, o.turn = 1, core.Free
+		o.Count, o.Turn = 1, core.Free
 	})
 	untilNow = AcquireOption(func(o *acquireOptions) {
 		o.refuse(givenWait, errTryWaits)
-		o.turn, o.timeout = core.Now, 0
+		o.Turn, o.Timeout = core.Now, 0
 	})
 )
 
@@ -153,14 +147,14 @@ var (
 
 // waitForOwnLease makes a second acquire of the session wait for the first one's release instead of
 // failing with ErrAlreadyHeld.
-func waitForOwnLease() AcquireOption { return func(o *acquireOptions) { o.turn = core.Free } }
+func waitForOwnLease() AcquireOption { return func(o *acquireOptions) { o.Turn = core.Free } }
 
 func acquireOptionsOf(opts []AcquireOption) *acquireOptions {
-	o := &acquireOptions{count: 1, timeout: protocol.Forever}
+	o := &acquireOptions{AcquireOptions: driver.AcquireOptions{Count: 1, Timeout: protocol.Forever}}
 	for _, f := range opts {
 		f(o)
 	}
-	if o.ephemeral && o.limit > 0 && o.err == nil {
+	if o.Ephemeral && o.limit > 0 && o.err == nil {
 		o.err = errEphemeralLimit
 	}
 	return o

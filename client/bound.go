@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -50,12 +51,12 @@ func (l *Lease) TimeToStop() time.Duration {
 // came.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	var err error
-	x := driver.Change{Hold: millis.Of("time to hold", d, &err)}
+	x := core.Change{Hold: millis.Of("time to hold", d, &err)}
 	if x.Hold == 0 && err == nil {
 		err = errNoMoreTime
 	}
 	if err == nil {
-		err = driver.Outcome(l.d.Change(ctx, x))
+		err = driver.Outcome(l.d.Change(ctx, &x))
 	}
 	return withOp("extend", l.name, err)
 }

@@ -306,8 +306,8 @@ func acquireUnlessDeadlocked(ctx context.Context, s *Session, name string, o acq
 	ctx, cancel := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
 	var once sync.Once
-	queued := o.onQueued
-	o.onQueued = func(place uint64) {
+	queued := o.OnQueued
+	o.OnQueued = func(place uint64) {
 		once.Do(func() {
 			looking.Go(func() {
 				for wait := firstLook; contexts.Sleep(ctx, wait); wait = nextLook*4/5 + rand.N(nextLook*2/5) {

@@ -27,7 +27,7 @@ func init() {
 	h.DescribePages = func(d handle.Description) (any, error) { return pages(d.Request, d.Read) }
 	h.NameLimits = listLimits(nameListOptions)
 	h.SessionLimits = listLimits(sessionListOptions)
-	h.IgnorePreemption = AcquireOption(func(o *acquireOptions) { o.ignores = true })
+	h.IgnorePreemption = AcquireOption(func(o *acquireOptions) { o.IgnorePreemption = true })
 	h.OnlyUnit = onlyUnit
 	h.CheckAcquire = func(options any) error { return optionsOfOne(options.([]AcquireOption)).err }
 	h.WaitAtMost = func(d time.Duration) any { return waitAtMost(d) }
@@ -44,6 +44,6 @@ func listLimits(takes readOption) func(options any) handle.ListLimits {
 // waitAtMost bounds the wait, beside the option Wait.
 func waitAtMost(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
-		o.timeout = min(o.timeout, uint64(max(d, 0).Milliseconds()), protocol.MaxAcquireTimeout)
+		o.Timeout = min(o.Timeout, uint64(max(d, 0).Milliseconds()), protocol.MaxAcquireTimeout)
 	}
 }

@@ -94,7 +94,7 @@ func (l *Lease) run(ctx context.Context, work func(ctx context.Context, l *Lease
 // ReduceOption is an option of Lease.Reduce.
 type ReduceOption func(*reduceOptions)
 
-type reduceOptions = driver.Change
+type reduceOptions = core.Change
 
 // Reduce gives back all but count units, 1 up to the units held. The place among the owners and the
 // token stay. Of slots it gives back the last ones, or those that Keep does not name. A count above
@@ -104,15 +104,15 @@ func (l *Lease) Reduce(ctx context.Context, count uint64, opts ...ReduceOption) 
 		return withOp("reduce", l.name, protocol.Errorf(protocol.StatusBadRequest,
 			"count is 0; it must be 1 to the units held: Release gives all back"))
 	}
-	x := driver.Change{Count: count}
+	x := core.Change{Count: count}
 	for _, f := range opts {
 		f(&x)
 	}
-	return withOp("reduce", l.name, driver.Outcome(l.d.Change(ctx, x)))
+	return withOp("reduce", l.name, driver.Outcome(l.d.Change(ctx, &x)))
 }
 
 // UpdateData replaces the data shown beside the entry. The token stays.
 func (l *Lease) UpdateData(ctx context.Context, data []byte) error {
 	return withOp("update data of", l.name, driver.Outcome(l.d.Change(ctx,
-		driver.Change{Data: bytes.Clone(data), SetData: true})))
+		&core.Change{Data: bytes.Clone(data), SetData: true})))
 }

@@ -155,10 +155,10 @@ type Slot struct {
 
 // asked returns the options by which the acquire differs from a plain one.
 func (o *acquireOptions) asked() *protocol.AcquireOptions {
-	if o.ask == nil {
-		o.ask = new(protocol.AcquireOptions)
+	if o.Options == nil {
+		o.Options = new(protocol.AcquireOptions)
 	}
-	return o.ask
+	return o.Options
 }
 
 // Priority is the level of the request, 0 to 9, the highest first; default 5. It counts where the
@@ -190,7 +190,7 @@ func Labels(labels ...string) AcquireOption {
 func Slots(names ...string) AcquireOption {
 	return func(o *acquireOptions) {
 		o.asked().Names = append(o.asked().Names, names...)
-		o.count = uint64(len(o.ask.Names))
+		o.Count = uint64(len(o.Options.Names))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -70,9 +71,8 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	s := c.newSessionOn(&n, o)
 	s.generation = saved.Generation + 1
 	copy(s.d.Key[:], saved.Key)
-	r := s.d.Restore(ctx, driver.Takeover{
-		Session: saved.Session, Epoch: uint64(s.generation)*generationEpochs + 1,
-		FirstNumber: uint64(s.generation)*generationNumbers + 1,
+	r := s.d.Restore(ctx, saved.Session, &core.Restore{
+		Epoch: uint64(s.generation)*generationEpochs + 1, First: uint64(s.generation)*generationNumbers + 1,
 	})
 	if r.Err != nil {
 		err := handle.AboutSession("restore", saved.Session, driver.Err(r))

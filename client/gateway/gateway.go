@@ -148,7 +148,7 @@ func Attach(ctx context.Context, n *client.Node, t Takeover, opts ...client.Sess
 	d := access.Session(s).Session
 	d.Key = t.Key
 	// Its connection stays open if it is given up: the caller tries again until it is answered.
-	r := d.Restore(ctx, driver.Takeover{Session: t.Session, Epoch: t.Epoch, FirstNumber: t.FirstNumber, Keep: true})
+	r := d.Restore(ctx, t.Session, &core.Restore{Epoch: t.Epoch, First: t.FirstNumber, Keep: true})
 	if r.Err != nil {
 		err := handle.AboutSession("attach", t.Session, driver.Err(r))
 		d.Drop(err)

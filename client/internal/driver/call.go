@@ -75,10 +75,10 @@ type AcquireOptions struct {
 	Timeout   uint64 // ms, or protocol.Forever
 	Data      []byte
 	Ephemeral bool
-	Turn      core.Turn
+	Turn      core.Turn                // when the semaphore's name is wanted
+	Options   *protocol.AcquireOptions // nil: a plain acquire
 
-	IgnorePreemption bool // see core.Acquire
-	Options          *protocol.AcquireOptions
+	IgnorePreemption bool               // see core.Acquire
 	OnQueued         func(place uint64) // is called once the request is queued; nil: nobody is told
 }
 

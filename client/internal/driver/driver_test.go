@@ -149,7 +149,7 @@ func TestLostConnections(t *testing.T) {
 			granted <- err
 		}()
 		srv.DropConnections()
-		if err := l.Change(t.Context(), driver.Change{Count: 1, Data: []byte("data"), SetData: true}).Err; err != nil {
+		if err := l.Change(t.Context(), &core.Change{Count: 1, Data: []byte("data"), SetData: true}).Err; err != nil {
 			t.Fatal(err)
 		}
 		srv.DropConnections()

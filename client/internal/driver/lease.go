@@ -270,22 +270,11 @@ func (s *Session) ReleaseName(
 	return r.Released, r.Transferred, result
 }
 
-// Change is a change of a lease.
-type Change struct {
-	Count   uint64 // units to keep; 0: as many as are held
-	Data    []byte // if SetData
-	SetData bool
-	Keep    []string // slots; nil: the first ones
-	Hold    uint64   // ms: for so much more time from now on; 0: as long as before
-}
-
-// Change changes the lease.
-func (l *Lease) Change(ctx context.Context, change Change) core.Result {
+// Change changes the lease, as x says.
+func (l *Lease) Change(ctx context.Context, x *core.Change) core.Result {
 	d := l.session().d
 	w := newWaiter()
-	x := &core.Change{Request: core.Request{Waiter: w}, Count: change.Count, Data: change.Data, SetData: change.SetData,
-		Keep: change.Keep,
-		Hold: change.Hold}
+	x.Waiter = w
 	now := d.beginStep()
 	d.engine.Change(now, &l.Lease, x)
 	d.endStep(now)

@@ -201,7 +201,7 @@ func (r *modelRun) extend() string {
 		return "-"
 	}
 	hold := r.hold()
-	x := r.call("extend "+l.name, func() core.Result { return l.Change(context.Background(), Change{Hold: hold}) })
+	x := r.call("extend "+l.name, func() core.Result { return l.Change(context.Background(), &core.Change{Hold: hold}) })
 	if l.late = l.late || !x.returned.Load(); !l.late && x.result.Err == nil {
 		r.counts["extended"]++
 	}

@@ -63,18 +63,10 @@ func newStart() *core.Start {
 	return x
 }
 
-// Takeover says under which epoch a session is taken over, and from which number on its requests are
-// numbered.
-type Takeover struct {
-	Session, Epoch, FirstNumber uint64
-	Keep                        bool // the connection on which it is given up
-}
-
-// Restore takes the session over from another holder.
-func (s *Session) Restore(ctx context.Context, t Takeover) core.Result {
-	x := &core.Restore{Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep}
+// Restore takes a session over from another holder.
+func (s *Session) Restore(ctx context.Context, session uint64, x *core.Restore) core.Result {
 	return s.d.send(ctx, &x.Request, func(now time.Duration) {
-		s.ID = t.Session
+		s.ID = session
 		s.d.readClocks(now)
 		s.d.engine.RestoreSession(now, &s.Session, x)
 	})
