@@ -418,10 +418,7 @@ func (inv *invocation) lossEvent(name string, why error) error {
 	if !ok || inv.values["output"] == "table" {
 		return nil
 	}
-	return inv.reporter().event(row{{"state", "", "lost"}, {"name", "", name}, {"loss", "", row{
-		{"cause", "", loss.Cause}, {"since_ms", "", loss.Since.Milliseconds()}, {"stood_ms", "", loss.Stood.Milliseconds()},
-		{"steps", "", loss.Steps}, {"advice", "", loss.Advice},
-	}}})
+	return inv.reporter().event(row{{"state", "", "lost"}, {"name", "", name}, {"loss", "", loss}})
 }
 
 // waitNotice is the time after which a wait is reported in a log; on a terminal it is at once.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -83,6 +84,17 @@ func (l *Loss) Error() string {
 		return l.err.Error()
 	}
 	return "the session was not renewed in time: " + l.what
+}
+
+// MarshalJSON gives programs the fields, with times in milliseconds.
+func (l *Loss) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Cause  string   `json:"cause"`
+		Since  int64    `json:"since_ms"`
+		Stood  int64    `json:"stood_ms"`
+		Steps  []string `json:"steps"`
+		Advice string   `json:"advice"`
+	}{l.Cause, l.Since.Milliseconds(), l.Stood.Milliseconds(), slices.Concat([]string{}, l.Steps), l.Advice})
 }
 
 // Unwrap returns the error without the cause, such as ErrNotRenewed.
