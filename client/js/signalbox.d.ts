@@ -12,8 +12,7 @@
  *
  * Only calls under way keep a program alive. A program that ends by process.exit, by a signal or by
  * a main that forgot a release leaves what it holds until the ttl is over. For SIGTERM:
- *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143)));
- * server/httpapi/README.md has the rules that this file keeps.
+ *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143))); see server/httpapi/README.md
  */
 /// <reference lib="esnext.disposable" preserve="true" />
 export interface Holder {
@@ -42,6 +41,13 @@ export interface Members {
     age_ms: number;
     panic: boolean;
     ignored: number;
+}
+export interface Loss {
+    cause: string;
+    since_ms: number;
+    stood_ms: number;
+    steps: string[];
+    advice: string;
 }
 export interface Value {
     data: Uint8Array;
@@ -78,12 +84,13 @@ export interface WatchOptions {
 export type Name = string | Uint8Array;
 type Document = Record<string, unknown>;
 type Query = Record<string, Name | number | string[] | undefined>;
-/** The gateway's error: its sentence, `code`, `status` and the whole `document`. */
+/** The gateway's error: its sentence, `code`, `status`, the whole `document`, and of it `loss`: why something was lost. */
 export declare class SignalboxError extends Error {
     readonly code: string;
     readonly status: number;
     readonly document: Document;
     constructor(message: string, code?: string, status?: number, document?: Document, cause?: unknown);
+    get loss(): Loss | undefined;
 }
 /** Somebody else holds it: `holders`. */
 export declare class NotAcquired extends SignalboxError {

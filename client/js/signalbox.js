@@ -13,10 +13,9 @@
  *
  * Only calls under way keep a program alive. A program that ends by process.exit, by a signal or by
  * a main that forgot a release leaves what it holds until the ttl is over. For SIGTERM:
- *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143)));
- * server/httpapi/README.md has the rules that this file keeps.
+ *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143))); see server/httpapi/README.md
  */
-/** The gateway's error: its sentence, `code`, `status` and the whole `document`. */
+/** The gateway's error: its sentence, `code`, `status`, the whole `document`, and of it `loss`: why something was lost. */
 export class SignalboxError extends Error {
     code;
     status;
@@ -25,6 +24,7 @@ export class SignalboxError extends Error {
         super(message, cause === undefined ? {} : { cause });
         [this.name, this.code, this.status, this.document] = [new.target.name, code, status, document];
     }
+    get loss() { return this.document.loss; }
 }
 /** Somebody else holds it: `holders`. */
 export class NotAcquired extends SignalboxError {

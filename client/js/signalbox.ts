@@ -13,8 +13,7 @@
  *
  * Only calls under way keep a program alive. A program that ends by process.exit, by a signal or by
  * a main that forgot a release leaves what it holds until the ttl is over. For SIGTERM:
- *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143)));
- * server/httpapi/README.md has the rules that this file keeps.
+ *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143))); see server/httpapi/README.md
  */
 
 export interface Holder { token: number; count: number | string; holder: string; since: string; session_id: string; slots?: string[] }
@@ -22,6 +21,7 @@ export interface Endpoint {
   addr: string; zone: string; weight: number; state: string; why: string; token: number; used: boolean; meta: Record<string, string>;
 }
 export interface Members { service: string; node: string; endpoints: Endpoint[]; live: boolean; age_ms: number; panic: boolean; ignored: number }
+export interface Loss { cause: string; since_ms: number; stood_ms: number; steps: string[]; advice: string }
 export interface Value { data: Uint8Array; version: number }
 export interface ConnectOptions { token?: string; session?: string; node?: string; timeout?: number }
 export interface LockOptions {
@@ -36,13 +36,14 @@ export type Name = string | Uint8Array;
 type Document = Record<string, unknown>;
 type Query = Record<string, Name | number | string[] | undefined>; // what is empty or undefined is left out
 
-/** The gateway's error: its sentence, `code`, `status` and the whole `document`. */
+/** The gateway's error: its sentence, `code`, `status`, the whole `document`, and of it `loss`: why something was lost. */
 export class SignalboxError extends Error {
   readonly code: string; readonly status: number; readonly document: Document;
   constructor(message: string, code = "", status = 0, document: Document = {}, cause?: unknown) {
     super(message, cause === undefined ? {} : { cause });
     [this.name, this.code, this.status, this.document] = [new.target.name, code, status, document];
   }
+  get loss(): Loss | undefined { return this.document.loss as Loss | undefined; }
 }
 /** Somebody else holds it: `holders`. */
 export class NotAcquired extends SignalboxError {

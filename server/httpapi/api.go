@@ -78,6 +78,7 @@ type API struct {
 	sessions map[sessionName]*session
 	own      map[string]int // sessions by identity
 	reads    map[readKey]*sharedRead
+	losses   losses
 }
 
 // New makes an API. It connects to the cluster when the first caller comes. The caller closes it.
@@ -91,7 +92,7 @@ func New(cfg Config) (*API, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Client.Name = protocol.HTTPClient // audit lines have via=http by it
 	a := &API{cfg: cfg, sessions: make(map[sessionName]*session), own: make(map[string]int),
-		reads: make(map[readKey]*sharedRead)}
+		reads: make(map[readKey]*sharedRead), losses: losses{of: make(map[lossKey]*client.Loss)}}
 	a.counts.requests, a.counts.refusals = make(map[[3]string]uint64), make(map[string]uint64)
 	a.ctx, a.stop = context.WithCancel(context.Background())
 	a.clients = gateway.NewClients(a.ctx, gateway.ClientsConfig[*callers]{

@@ -261,6 +261,7 @@ type said struct {
 	Token                uint64
 	Held, Lost           bool
 	Cause, Error, Data   string
+	Loss                 string
 	Detail               string
 	Lines                []string
 	More, Caused, InTime bool
@@ -464,6 +465,21 @@ var clientCases = []clientCase{
 		d.lock("n", "x", "jobs", 6000)
 		s.until("ended", "DELETE", "/v1/session", "a-given-session").wants(200) // it may move back meanwhile
 		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); a.Held || !a.Lost || a.Cause != "SessionExpired" && a.Cause != "LeaseLost" {
+			t.Errorf("after its end: %+v", a)
+		}
+	}},
+	{"a session that an operator ends says so", false, func(t *testing.T, d *driven, srv *servertest.Server, s *site, _, _ *wire) {
+		d.lock("a", "x", "jobs", 6000)
+		var sem struct {
+			Owners []struct {
+				Session string `json:"session_id"`
+			}
+		}
+		if err := json.Unmarshal(s.ask("GET", "/v1/locks/"+d.mine+"jobs", "", "").body, &sem); err != nil || len(sem.Owners) != 1 {
+			t.Fatalf("%+v, %v", sem, err)
+		}
+		killSession(t, srv, sem.Owners[0].Session)
+		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); !a.Lost || a.Loss != "session_ended_by_operator" {
 			t.Errorf("after its end: %+v", a)
 		}
 	}},

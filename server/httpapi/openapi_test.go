@@ -159,7 +159,8 @@ var schemas = document{
 	"Ready":    object("ready boolean"),
 	"Document": document{"type": "object"},
 	"Problem": object("type string", "title string", "status integer", "code string", "detail string", "name? string",
-		"holders? []Holder", "position? integer", "version? integer", "retry_after_ms? integer"),
+		"holders? []Holder", "position? integer", "version? integer", "retry_after_ms? integer", "loss? Loss"),
+	"Loss": object("cause string", "since_ms integer", "stood_ms integer", "steps []string", "advice string"),
 }
 
 // codesOf are the errors of a route.

@@ -106,10 +106,25 @@ func problemOf(err error) *problem {
 	for _, r := range refusals {
 		if slices.ContainsFunc(r.errs, func(is error) bool { return errors.Is(err, is) }) {
 			text := cmp.Or(words[protocol.RefusalOf(err)], err.Error())
-			return &problem{status: r.status, code: r.code, detail: strings.Replace(r.text, "%s", text, 1)}
+			p := &problem{status: r.status, code: r.code, detail: strings.Replace(r.text, "%s", text, 1)}
+			if loss, ok := errors.AsType[*client.Loss](err); ok {
+				return p.because(loss)
+			}
+			return p
 		}
 	}
 	return problemf(http.StatusInternalServerError, "internal", "%s", err)
+}
+
+// because is the problem with why it came to that, if that is known.
+func (p *problem) because(loss *client.Loss) *problem {
+	if loss == nil {
+		return p
+	}
+	why := *p
+	why.more = document{"loss": loss}
+	maps.Copy(why.more, p.more)
+	return &why
 }
 
 // write answers with the problem.

@@ -213,8 +213,14 @@ func (s *session) confirm(ctx context.Context) error {
 	found, err := gateway.Find(ctx, s.native.Node(), create)
 	switch generation := gateway.Generation(found.Epoch); {
 	case errors.Is(err, client.ErrSessionExpired):
+		select { // the session is told why it ended
+		case <-s.native.Context().Done():
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+		s.noteLoss("", s.native.Err())
 		s.over(errExpired)
-		return errExpired
+		return errExpired.because(s.lossOf(""))
 	case err != nil:
 		return err
 	case generation > s.generation:
@@ -310,7 +316,7 @@ func (a *API) remove(s *session) {
 func (s *session) open(c *client.Client) {
 	native, err := s.attach(c)
 	if err != nil && problemOf(err).code == errExpired.code {
-		err = errExpired // nothing more is known of it
+		err = errExpired.because(s.lossOf("")) // nothing else is known of it
 	}
 	s.native, s.err = native, err
 	if err == nil {
@@ -415,13 +421,16 @@ func (x *call) adoptGrants() error {
 
 // watch has the machine told when a lease ends.
 func (s *session) watch(name string, l *client.Lease) {
+	s.noteLoss(name, nil)
 	context.AfterFunc(l.Context(), func() {
+		s.noteLoss(name, l.Lost())
 		s.step(func(m *machine.Session, _ time.Duration) { m.Lost(name, l) })
 	})
 }
 
 // over is called when the native session has ended, or belongs to another gateway.
 func (s *session) over(why error) {
+	s.noteLoss("", why)
 	s.api.mu.Lock()
 	s.api.remove(s)
 	s.api.mu.Unlock()
@@ -510,8 +519,9 @@ func keepAlive(x *call) error {
 				held, err = x.stillHeld(l)
 			}
 			if err == nil && !held {
-				p := *errLost
-				p.more = document{"name": name}
+				p := *errLost.because(x.s.lossOf(name))
+				p.more = maps.Collect(maps.All(p.more))
+				p.more["name"] = name
 				err = &p
 			} else if err == nil && isPreempted(l) {
 				preempt.Store(true)

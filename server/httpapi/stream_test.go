@@ -331,22 +331,68 @@ func TestLostHasItsCause(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed, deleted := s.stream("/v1/locks/a", ""), s.stream("/v1/locks/a?node=/short", "")
-	id, err := strconv.ParseUint(killed.wants("acquired").doc["session_id"].(string), 10, 64)
-	if err != nil {
-		t.Fatal(err)
+	why := func(a *answer) any {
+		loss, _ := a.doc["loss"].(map[string]any)
+		return loss["cause"]
 	}
+	id := killed.wants("acquired").doc["session_id"].(string)
 	deleted.wants("acquired")
-	if err := admin.OfNode(node).KillSession(t.Context(), id, "the rack moves"); err != nil {
-		t.Fatal(err)
-	}
+	killSession(t, srv, id)
 	if a := killed.wants("lost"); a.doc["code"] != "session_expired" || !strings.Contains(fmt.Sprint(a.doc["detail"]), "the rack moves") {
 		t.Errorf("a killed session ends its stream with %v", a.doc)
+	} else if why(a) != "session_ended_by_operator" {
+		t.Errorf("a killed session ends its stream for %v", a.doc["loss"])
 	}
 	if _, err := nodes.Delete(t.Context(), "/short", admin.DeleteOptions{Force: true, Reason: "a test"}); err != nil {
 		t.Fatal(err)
 	}
-	if a := deleted.wants("lost"); !strings.Contains(fmt.Sprint(a.doc["detail"]), "node was deleted") {
+	if a := deleted.wants("lost"); !strings.Contains(fmt.Sprint(a.doc["detail"]), "node was deleted") || why(a) != "node_deleted" {
 		t.Errorf("a deleted node ends its stream with %v", a.doc)
+	}
+
+	// Without a stream, the next request is told.
+	const session = "a-session-that-is-killed"
+	killSession(t, srv, s.ask("POST", "/v1/locks/b?ttl=5m", session, "").wants(200).doc["session_id"].(string))
+	await.True(t, "the end of the session", func() bool { return len(s.sessions()) == 0 })
+	if a := s.ask("POST", "/v1/session/keepalive?holding=b", session, "").wants(410); why(a) != "session_ended_by_operator" {
+		t.Errorf("a killed session is answered %v", a.doc)
+	}
+	got := s.ask("POST", "/v1/locks/c?ttl=5m", "a-session-that-loses", "").wants(200)
+	token, err := strconv.ParseUint(fmt.Sprint(got.doc["token"]), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.OfNode(node).ForceRelease(t.Context(), "c", token, token, "a test"); err != nil {
+		t.Fatal(err)
+	}
+	var after *answer
+	await.True(t, "the loss of the lease", func() bool {
+		after = s.ask("POST", "/v1/session/keepalive?holding=c", "a-session-that-loses", "")
+		return why(after) != nil
+	})
+	if after.wants(410); why(after) != "released_by_operator" || after.doc["name"] != "c" {
+		t.Errorf("a lease that was taken away is answered %v", after.doc)
+	}
+}
+
+// killSession ends a session as an operator does.
+func killSession(t *testing.T, srv *servertest.Server, id string) {
+	t.Helper()
+	n, err := strconv.ParseUint(id, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.Dial(t.Context(), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	node, err := c.Node(t.Context(), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.OfNode(node).KillSession(t.Context(), n, "the rack moves"); err != nil {
+		t.Fatal(err)
 	}
 }
 

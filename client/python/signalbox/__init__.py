@@ -28,9 +28,9 @@ _MAX_BODY, _POLL, _BUSY = 32 << 20, 15.0, 32  # a request waits for less than th
 _number: Any = getattr(time, "CLOCK_MONOTONIC_RAW" if sys.platform == "darwin" else "CLOCK_BOOTTIME", None)
 _now: Callable[[], float] = time.monotonic if _number is None else lambda: time.clock_gettime(_number)
 class Error(Exception):
-    """The gateway's error: its sentence, `code`, `status` and the whole `document`."""
+    """The gateway's error: its sentence, `code`, `status`, the whole `document`, and of it `loss`: why something was lost."""
     code, status, sent = "", 0, True  # sent: a request has had no answer, and may take effect
-    document: Dict[str, Any] = {}
+    document, loss = {}, {}  # type: Dict[str, Any], Dict[str, Any]
 class NotAcquired(Error):
     """Somebody else holds it."""
     holders: List[Dict[str, Any]] = []
@@ -63,7 +63,7 @@ Fits = Callable[[_Answer], bool]
 
 def _error(code: str, text: str, status: int, document: Dict[str, Any], kind: Any = None, cause: Optional[Exception] = None) -> Error:
     e: Error = (kind or _BY_CODE.get(code, Error))(text)
-    e.code, e.status, e.document, e.sent, e.__cause__ = code, status, document, not code, cause
+    e.code, e.status, e.document, e.sent, e.__cause__, e.loss = code, status, document, not code, cause, document.get("loss") or {}
     if isinstance(e, NotAcquired): e.holders = [x for x in document.get("holders") or [] if isinstance(x, dict)]
     return e
 def _whole(document: Dict[str, Any], key: str, least: int = 0, most: float = 2**53) -> bool:

@@ -90,7 +90,8 @@ def do(c):
                 pickle.dumps(lease)
             except TypeError as e:
                 return {**forked(lease), "detail": str(e)}
-        return {"held": lease.held, "lost": lease.lost.is_set(), "cause": type(lease.cause).__name__}
+        return {"held": lease.held, "lost": lease.lost.is_set(), "cause": type(lease.cause).__name__,
+                "loss": getattr(lease.cause, "loss", {}).get("cause", "")}
     connection = connections[c["with"]]
     name = bytes.fromhex(c["hex"]) if "hex" in c else c.get("name")
     if what == "lock" or what == "semaphore":

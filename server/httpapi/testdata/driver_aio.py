@@ -57,7 +57,8 @@ async def do(c):
             await lease.release()
         elif what == "lost":
             await asyncio.wait({asyncio.ensure_future(lease.lost.wait())}, timeout=seconds(c, "wait"))
-        return {"held": lease.held, "lost": lease.lost.is_set(), "cause": type(lease.cause).__name__}
+        return {"held": lease.held, "lost": lease.lost.is_set(), "cause": type(lease.cause).__name__,
+                "loss": getattr(lease.cause, "loss", {}).get("cause", "")}
     connection = connections[c["with"]]
     name = bytes.fromhex(c["hex"]) if "hex" in c else c.get("name")
     if what == "lock" or what == "semaphore":
