@@ -56,6 +56,94 @@ func BenchmarkRefresh(b *testing.B) {
 	}
 }
 
+// benchWaiting has so many sessions whose calls of a unit wait at one resource, and one more that takes part.
+func benchWaiting(b *testing.B, waiting int, rate uint64) (l *Leases, tree *Tree, acquire func(now, session, used, back uint64)) {
+	tree, err := New(1, 0, "api", protocol.LimitConfig{Rate: rate, Burst: 10})
+	if err != nil {
+		b.Fatal(err)
+	}
+	l = NewLeases(Leadership{1, 1}, 1)
+	seq := uint64(0)
+	leaves, demands := []string{"api"}, []uint64{1000}
+	acquire = func(now, session, used, back uint64) {
+		seq++
+		err := l.Acquire(now, tree, 1, &Acquire{Session: session, Epoch: 1, Seq: seq, Used: used, Back: back, Wait: true,
+			Leaves: leaves, Demands: demands, Amount: 1000, From: Origin{session, seq}})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range uint64(waiting + 1) {
+		if err := tree.Join(2, i+1, 1, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return l, tree, acquire
+}
+
+// BenchmarkAcquire is an acquire of a session that gave its last one up, beside others that wait.
+func BenchmarkAcquire(b *testing.B) {
+	for _, waiting := range []int{10, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			l, tree, acquire := benchWaiting(b, waiting, 1000)
+			const now = 100
+			admit := func() { l.Admit(now, tree, 1, func(*Answer) bool { return true }) }
+			for i := range waiting {
+				acquire(now, uint64(i+1), 0, 0)
+			}
+			admit()
+			if n := l.nodes[0].heap.Len(); n < waiting-1 { // one may have the burst
+				b.Fatalf("only %d wait", n)
+			}
+			b.ReportAllocs()
+			for seq := uint64(waiting); b.Loop(); seq++ {
+				acquire(now, uint64(waiting+1), 0, seq)
+				admit()
+			}
+		})
+	}
+}
+
+// BenchmarkAdmission is a call that is admitted, and the next one of its session, among others that wait.
+func BenchmarkAdmission(b *testing.B) {
+	for _, waiting := range []int{10, 1_000, 10_000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			l, tree, acquire := benchWaiting(b, waiting, 1_000_000_000)
+			now := uint64(100)
+			var admitted []Origin
+			admit := func() {
+				l.Admit(now, tree, 1, func(a *Answer) bool {
+					if a.Granted {
+						admitted = append(admitted, a.To)
+					}
+					return true
+				})
+			}
+			for i := range waiting {
+				acquire(now, uint64(i+1), 0, 0)
+			}
+			admit()
+			b.ReportAllocs()
+			for b.Loop() {
+				for ms := 0; len(admitted) == 0; ms++ {
+					if ms > 1000 {
+						b.Fatal("nobody is admitted for a second")
+					}
+					now++
+					admit()
+				}
+				last := len(admitted) - 1
+				next := admitted[last]
+				admitted = admitted[:last]
+				acquire(now, next.Conn, next.Request, 0)
+				if last == 0 {
+					admit()
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkJoins is 10,000 sessions that join one after the other at 10,000 a second, and refresh.
 func BenchmarkJoins(b *testing.B) {
 	for b.Loop() {
