@@ -729,27 +729,39 @@ func (l *Leases) refuse(t *turn, k int, err error) {
 	c := t.calls[k]
 	a := Answer{To: c.from, Leadership: l.at, Err: err}
 	if err == nil {
-		a.Retry = l.turnIn(t, c.amount)
+		a.Retry = l.turnIn(t, k)
 	}
 	l.answers = append(l.answers, a)
 	l.countWaiting(t, -c.amount)
 	l.drop(t, k)
 }
 
-// turnIn is after how many ms a turn's calls would have their units at the present rates, with all that waits.
-func (l *Leases) turnIn(t *turn, amount uint64) (ms uint64) {
+// turnIn is after how many ms a call of a turn would have its units at the present rates: when all that waits has,
+// or when the virtual time has come to its tag, if that is sooner.
+func (l *Leases) turnIn(t *turn, k int) (ms uint64) {
 	if l.learning {
 		return blindly
 	}
+	own := uint64(1)
 	ms = 1
-	for i := range l.above(t.holdings) {
+	for i, times := range l.above(t.holdings) {
 		n := &l.nodes[i]
 		l.accrue(n)
+		rate := max(n.ownRate(), n.remoteTarget, 1)
 		if missing := lessBy(addUpTo(n.waiting, 0, maxRate)*1000, n.bucket.level); missing > 0 {
-			ms = max(ms, missing/max(n.ownRate(), n.remoteTarget, 1)+1)
+			ms = max(ms, missing/rate+1)
 		}
+		own = max(own, lessBy(t.calls[k].amount*times*1000, n.bucket.level)/rate)
 	}
-	return ms
+	if t.entry.in < 0 {
+		return ms
+	}
+	behind := uint64(0) // its session's calls from the second one on
+	for _, c := range t.calls[1 : k+1] {
+		behind = addUpTo(behind, c.amount, maxRate)
+	}
+	fair := lessBy(t.tag, l.nodes[t.entry.in].virtual) + mulDiv(behind, virtually, l.weightOf(t.holdings[0]))
+	return min(ms, max(own, fair*1000/virtually))
 }
 
 // requeue puts all calls into the heaps of the resources as they are now. One that can never be admitted fails with
