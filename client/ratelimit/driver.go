@@ -101,21 +101,44 @@ func (e *engine) endStep() {
 			e.timer.Reset(wait)
 		}
 	}
-	objects := make([]*handle.Object, len(out))
+	requests := make([]*request, len(out))
 	for i := range out {
 		if x := e.find(out[i].part); x != nil {
-			objects[i] = x.object
+			requests[i] = newRequest(x.object, &out[i])
 		}
 	}
 	e.mu.Unlock()
 	for _, c := range ended {
 		close(c.done)
 	}
-	for i := range out {
-		if objects[i] != nil {
-			go e.do(objects[i], &out[i])
+	for _, r := range requests {
+		if r != nil {
+			go e.do(r)
 		}
 	}
+}
+
+// request is an action that is sent.
+type request struct {
+	*action
+	o     *handle.Object
+	ctx   context.Context
+	end   context.CancelFunc
+	ended chan struct{}
+	first *request // the acquire that it withdraws: the server would hold one that comes later
+}
+
+func newRequest(o *handle.Object, a *action) *request {
+	r := &request{action: a, o: o, ended: make(chan struct{})}
+	r.ctx, r.end = context.WithCancel(o.Context())
+	switch {
+	case a.ask == nil:
+	case a.kind == doAcquire:
+		a.ask.request = r
+	default:
+		r.first, _ = a.ask.request.(*request)
+	}
+	return r
 }
 
 func (e *engine) tick() {
@@ -152,8 +175,13 @@ func (e *engine) forget() {
 }
 
 // do sends a request, and hands its answer to the machine.
-func (e *engine) do(o *handle.Object, a *action) {
-	ctx := o.Context()
+func (e *engine) do(r *request) {
+	defer r.end()
+	a, o, ctx := r.action, r.o, r.ctx
+	if r.first != nil {
+		r.first.end()
+		<-r.first.ended
+	}
 	if a.kind != doAcquire { // which is answered when it is admitted
 		try := requestTry
 		if a.kind == doRefresh {
@@ -177,6 +205,7 @@ func (e *engine) do(o *handle.Object, a *action) {
 		reply = new(protocol.LimitAcquireReply)
 		err = o.Send(ctx, protocol.KindLimitAcquire, m, reply)
 	}
+	close(r.ended)
 	at := e.beginStep()
 	e.m.answered(at, a, reply, err)
 	e.forget()

@@ -24,6 +24,8 @@ type ask struct {
 	granted bool
 	grant   grant
 	at      int64 // not before that
+
+	request any // the driver's
 }
 
 // leaderClock bounds the clock of a leader: it was not later than clock at a time in ns.
@@ -69,7 +71,9 @@ func (m *machine) request(now int64, c *call, a *ask) {
 	p.acquires++
 	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Seq: a.seq, Within: protocol.MaxLimitWithin, Wait: !c.try,
 		Calls: []protocol.LimitCall{{Amount: c.amount}}}
-	if !c.try {
+	if c.try {
+		q.Back = p.back // else it could overtake that, and stand behind it
+	} else {
 		q.Hold = 1
 	}
 	for _, l := range a.leaves {
@@ -98,7 +102,8 @@ func (m *machine) withdraw(now int64, a *ask) {
 	if p.session == 0 {
 		return
 	}
-	m.send(now, action{kind: doBack, part: p, msg: &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Back: a.seq}})
+	p.back = a.seq
+	m.send(now, action{kind: doBack, part: p, ask: a, msg: &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Back: a.seq}})
 }
 
 // askAgain withdraws what is open at a former leader, which may never answer.

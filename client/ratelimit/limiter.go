@@ -3,7 +3,6 @@ package ratelimit
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -391,12 +390,15 @@ func (x *Limiter) RetryAfter(n uint64) (time.Duration, error) {
 	wait := int64(0)
 	if b := l.deciding(at); b != nil && b.rate > 0 {
 		if ns, ok := b.delay(at, amount); ok {
-			wait = ns
+			wait = ns + span(l.waiting, b.rate, true)/ticks // those that wait come before
 		}
 	} else {
 		wait = l.unitsAt - at
 		if l.limit > 0 && wait <= 0 {
-			wait = int64(min(float64(amount)/float64(l.limit)*1e9, math.MaxInt64/2))
+			wait = span(amount, l.limit, true) / ticks
+		}
+		if open := l.open(); l.waiting > open { // the server knows of some, and the rest comes as fast
+			wait = int64(min(float64(wait)*float64(l.waiting+amount)/float64(open+amount), maxSpan))
 		}
 	}
 	return max(time.Duration(wait), time.Millisecond), nil

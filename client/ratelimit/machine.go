@@ -68,6 +68,7 @@ type part struct {
 	forgotten           bool   // the server knows of no leaf, and none is open
 	opened              chan struct{}
 
+	back  uint64   // number of the latest acquire that was withdrawn, until the server knows
 	used  []uint64 // numbers of acquires whose units were used, which the server does not know yet
 	clock leaderClock
 
@@ -234,6 +235,9 @@ func (m *machine) enqueue(now int64, c *call) {
 	for _, l := range c.leaves {
 		m.step(now, l.part)
 	}
+	if l := c.leaves[0]; c.try && !c.finished && len(c.leaves) == 1 && l.queued.Load() > mostOpen {
+		m.tryBehind(now, l, c)
+	}
 	for _, l := range c.leaves {
 		l.lately = l.lately || l.lacking()
 	}
@@ -299,7 +303,7 @@ func (m *machine) attached(now int64, p *part, session, node uint64) {
 	p.session, p.node = session, node
 	p.gen++
 	p.joined, p.before, p.joining, p.refreshing = false, false, false, false
-	p.bucketEpoch, p.leaderEpoch, p.knows, p.tryAt, p.due, p.used, p.clock = 0, 0, [2]uint64{}, 0, now, nil, leaderClock{}
+	p.bucketEpoch, p.leaderEpoch, p.knows, p.tryAt, p.due, p.used, p.back, p.clock = 0, 0, [2]uint64{}, 0, now, nil, 0, leaderClock{}
 	p.closed = nil // of the one before, which is no participant any more
 	p.outdated()
 	for _, l := range p.leaves {
@@ -565,6 +569,10 @@ func (m *machine) answered(now int64, a *action, reply protocol.Message, err err
 		}
 	case doAcquire:
 		m.acquired(now, a, reply, err)
+	case doBack:
+		if p.back == a.msg.(*protocol.LimitAcquire).Back {
+			p.back = 0
+		}
 	}
 	m.step(now, p)
 }

@@ -114,6 +114,31 @@ func (m *machine) askFor(now int64, from *place) {
 	}
 }
 
+// open is the amount of the calls that wait at the server.
+func (l *leaf) open() (amount uint64) {
+	n := 0
+	for _, c := range l.queue.first.calls {
+		if n++; n > mostOpen {
+			break
+		}
+		if len(c.asks) > 0 && c.asks[0].open {
+			amount += c.amount
+		}
+	}
+	return amount
+}
+
+// tryBehind answers a call that does not wait, and has so many before it that its place would not be looked at.
+func (m *machine) tryBehind(now int64, l *leaf, c *call) {
+	a := c.askOf(c.leaves)
+	if b := l.deciding(now); b == nil || b.rate == 0 {
+		m.request(now, c, a)
+	}
+	if !a.open {
+		c.hear()
+	}
+}
+
 // askOf finds or makes what a call of one leaf asks.
 func (c *call) askOf(leaves []*leaf) *ask {
 	if len(c.asks) == 0 {
