@@ -299,6 +299,9 @@ func takeUnits(x *call) error {
 	}
 	err := x.conn.Limiters.Do(x.ctx, x.node, x.name, func(l *ratelimit.Limiter) error {
 		ok, err := l.WaitAtMost(ctx, units, wait)
+		if !ok && err == nil && wait > 0 { // the server says when its turn would be
+			ok, err = l.WaitAtMost(ctx, units, 0)
+		}
 		if ok || err != nil && (ctx.Err() == nil || x.api.ctx.Err() != nil) {
 			return err
 		}
