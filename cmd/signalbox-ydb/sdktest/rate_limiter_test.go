@@ -16,9 +16,11 @@ import (
 	pbl "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_RateLimiter"
 	"github.com/ydb-platform/ydb-go-sdk/v3"
 	"github.com/ydb-platform/ydb-go-sdk/v3/ratelimiter"
+	"github.com/ydb-platform/ydb-go-sdk/v3/ratelimiter/options"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // drr are settings of a resource.
@@ -196,6 +198,57 @@ func TestAcquireResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantStatus(t, "dropped", <-waited, Ydb.StatusIds_NOT_FOUND)
+}
+
+// TestAcquireIsGivenUp: calls wait in the cluster's queue, and leave it when their callers hang up or their
+// operations end.
+func TestAcquireIsGivenUp(t *testing.T) {
+	t.Parallel()
+	address, _ := startGateway(t, sharedCluster(t).Addrs())
+	db := openSDK(t, address)
+	node, ctx := sdkNode(t, db), testContext(t)
+	r := db.Ratelimiter()
+	if err := r.CreateResource(ctx, node, drr("slow", 0.001, 0, 0, 0)); err != nil { // a unit each 1,000 s
+		t.Fatal(err)
+	}
+	for range 2 { // the first one may have the burst
+		if err := r.AcquireResource(ctx, node, "slow", 1, ratelimiter.WithOperationTimeout(time.Second)); err != nil {
+			wantStatus(t, "the burst", err, Ydb.StatusIds_TIMEOUT)
+		}
+	}
+	n := nativeNode(t, sharedCluster(t).Addrs(), node)
+	waiting := func(what string, holds func(units float64) bool) {
+		t.Helper()
+		await.Seen(t, what, func() (float64, bool) {
+			d, err := ratelimit.Describe(ctx, n, "slow", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d.Resources[0].Waiting, holds(d.Resources[0].Waiting)
+		})
+	}
+	var all sync.WaitGroup
+	defer all.Wait()
+	stay, end := context.WithCancel(ctx)
+	defer end()
+	wait := func(ctx context.Context, options ...options.AcquireOption) {
+		all.Go(func() {
+			if err := r.AcquireResource(ctx, node, "slow", 1, options...); err == nil {
+				t.Error("a call is admitted that has no units")
+			}
+		})
+	}
+	wait(stay)
+	waiting("one that stays", func(units float64) bool { return units == 1 })
+	gone, hangUp := context.WithCancel(ctx)
+	defer hangUp()
+	for range 4 {
+		wait(gone)
+		wait(stay, ratelimiter.WithOperationTimeout(time.Second))
+	}
+	waiting("all", func(units float64) bool { return units > 5 })
+	hangUp()
+	waiting("the one that stays", func(units float64) bool { return units == 1 })
 }
 
 // TestAcquireWhileLeadersChange: callers of two gateways share a limit while a leader is killed, and
