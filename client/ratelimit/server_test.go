@@ -226,25 +226,6 @@ func TestDeleted(t *testing.T) {
 	}
 }
 
-// TestRemote: few units are given out by the server, in the order of the calls.
-func TestRemote(t *testing.T) {
-	f := newFleet(t)
-	a, b := f.session(), f.session()
-	f.create(a, "jobs", ratelimit.Config{Rate: ratelimit.PerSecond(5), Lease: 500 * time.Millisecond})
-	la, lb := f.open(a, "jobs"), f.open(b, "jobs")
-	for range 3 {
-		if err := la.Wait(f.ctx, 1); err != nil {
-			t.Fatal(err)
-		}
-		if err := lb.Wait(f.ctx, 1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s := la.Stats(); !s.Remote || s.RemoteAcquires == 0 {
-		t.Fatalf("%+v", s)
-	}
-}
-
 // TestSpentRemotely: what was spent of a resource that the server gives out is taken there, before
 // later calls.
 func TestSpentRemotely(t *testing.T) {

@@ -112,13 +112,6 @@ func TestSituations(t *testing.T) {
 	list = append(list, situation{name: "a small min beside a busy leaf", root: protocol.LimitConfig{Rate: 100_000, Lease: 1000},
 		children: []protocol.LimitConfig{{Unlimited: true, Weight: 10_000}, {Unlimited: true, Min: 3_000}},
 		programs: []program{{leaves: []int{0}, calls: one, at: []int{0}}, {leaves: []int{1}, calls: one, at: []int{0}}}})
-	many := []simCaller{}
-	at := []int{}
-	for range 50 {
-		many, at = append(many, one...), append(at, 0)
-	}
-	list = append(list, situation{name: "50 callers of one unit, and one of 600 in another program", root: protocol.LimitConfig{Rate: 1_000_000},
-		programs: []program{{calls: many, at: at}, {calls: []simCaller{{amount: 600_000, waits: true}}, at: []int{0}}}})
 	for i := range list {
 		s := &list[i]
 		x := s.begin(t, uint64(i))
