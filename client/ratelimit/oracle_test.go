@@ -25,7 +25,8 @@ var (
 type oracleWorld struct {
 	*simulation
 	programs []*oracleProgram
-	class    string // by the smallest burst
+	class    string  // by the smallest burst
+	calls    float64 // of a program in a second, about, at most
 }
 
 // oracleProgram is a program with one caller.
@@ -91,10 +92,10 @@ func randomTree(t *testing.T, r *rand.Rand, seed uint64) (x *simulation, class s
 	return x, class
 }
 
-func newOracleWorld(t *testing.T, seed uint64) *oracleWorld {
+func newOracleWorld(t *testing.T, seed uint64, calls float64) *oracleWorld {
 	r := rand.New(rand.NewPCG(seed, 5))
 	x, class := randomTree(t, r, seed)
-	w := &oracleWorld{simulation: x, class: class}
+	w := &oracleWorld{simulation: x, class: class, calls: calls}
 	for range 2 + r.IntN(min(29, 3+len(x.leaves))) {
 		c := x.add()
 		p := &oracleProgram{simClient: c}
@@ -138,7 +139,7 @@ func (w *oracleWorld) change(p *oracleProgram) {
 	units := max(math.Floor(w.most(p)/1000), 1)
 	q.demand, q.patience, q.most = 0, 0, 0
 	q.waits = r.IntN(2) == 0 || len(q.leaves) > 1
-	small := min(max(math.Ceil(rate/1000/1500), 1), units) // of 1,500 calls a second at most
+	small := min(max(math.Ceil(rate/1000/w.calls), 1), units)
 	p.kind = "saturated"
 	switch n := r.IntN(10); {
 	case n < 2:
@@ -370,13 +371,13 @@ func (f oracleFigures) String() string {
 func TestRandomOracle(t *testing.T) {
 	figures := oracleFigures{}
 	if seed := *oracleSeed; seed > 0 {
-		newOracleWorld(t, seed).run(3, figures, t.Logf)
+		newOracleWorld(t, seed, 1500).run(3, figures, t.Logf)
 		t.Logf("\n%s", figures)
 		return
 	}
 	trees := cmp.Or(*oracleTrees, form.Of(15, 1_000))
 	for seed := range uint64(trees) {
-		newOracleWorld(t, seed+1).run(3, figures, nil)
+		newOracleWorld(t, seed+1, 1500).run(3, figures, nil)
 	}
 	t.Logf("%d trees\n%s", trees, figures)
 }
