@@ -3,6 +3,8 @@ package recipes
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -19,7 +21,15 @@ type Pool struct {
 	node, name string
 	opts       []client.SessionOption
 
-	free *driver.FreeList[*client.Session] // hold nothing
+	mu     sync.Mutex
+	free   []*idleSession // the last one was used last
+	closed bool
+}
+
+// idleSession is a session that holds nothing.
+type idleSession struct {
+	*client.Session
+	timer *time.Timer // of its end
 }
 
 // maxIdle is how long a pool keeps a session that no task uses.
@@ -28,8 +38,7 @@ const maxIdle = time.Minute
 // NewPool is the pool of the units of the semaphore with this name on a coordination node, with the
 // options of its sessions. Acquire units with CreateLimit, or create the semaphore before.
 func NewPool(c *client.Client, nodePath, name string, opts ...client.SessionOption) *Pool {
-	d := access.Client(c).Driver
-	return &Pool{c, d, nodePath, name, opts, driver.NewFreeList[*client.Session](d)}
+	return &Pool{c: c, d: access.Client(c).Driver, node: nodePath, name: name, opts: opts}
 }
 
 // Acquire is Session.Acquire with a session that holds nothing, started if there is none. Its
@@ -93,11 +102,10 @@ func (x *Pool) putAfter(s *client.Session, l *client.Lease) {
 // session is one that holds nothing.
 func (x *Pool) session(ctx context.Context) (*client.Session, error) {
 	for {
-		s, ok, open := x.free.Take()
-		switch {
-		case !open:
-			return nil, errPoolClosed
-		case !ok:
+		switch s, err := x.take(); {
+		case err != nil:
+			return nil, err
+		case s == nil:
 			return x.c.Session(ctx, x.node, x.opts...)
 		case isAlive(s):
 			return s, nil
@@ -105,16 +113,51 @@ func (x *Pool) session(ctx context.Context) (*client.Session, error) {
 	}
 }
 
+// take takes the session that was used last; nil: there is none.
+func (x *Pool) take() (*client.Session, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	last := len(x.free) - 1
+	switch {
+	case x.closed:
+		return nil, errPoolClosed
+	case last < 0:
+		return nil, nil
+	}
+	s := x.free[last]
+	x.free = x.free[:last]
+	s.timer.Stop()
+	return s.Session, nil
+}
+
 var errPoolClosed = errors.New("the pool is closed; make another one")
 
-// put keeps a session for the next task.
+// put keeps a session for the next task, for a while.
 func (x *Pool) put(s *client.Session) {
 	if !isAlive(s) {
 		return
 	}
-	x.free.Put(s, maxIdle, func(s *client.Session) {
-		x.d.Run(func() { _ = s.Close(x.d.Context()) })
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed {
+		x.drop(s)
+		return
+	}
+	idle := &idleSession{Session: s}
+	idle.timer = time.AfterFunc(maxIdle, func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if i := slices.Index(x.free, idle); i >= 0 { // nobody took it
+			x.free = slices.Delete(x.free, i, i+1)
+			x.drop(s)
+		}
 	})
+	x.free = append(x.free, idle)
+}
+
+// drop closes a session in the background.
+func (x *Pool) drop(s *client.Session) {
+	x.d.Run(func() { _ = s.Close(x.d.Context()) })
 }
 
 // isAlive reports whether a session lives, by the clock.
@@ -123,9 +166,13 @@ func isAlive(s *client.Session) bool { return access.Session(s).Session.ErrNow()
 // Close closes the sessions that hold nothing. Others are closed when their leases end. Nothing is
 // acquired any more. Closing the client closes all of them too.
 func (x *Pool) Close(ctx context.Context) error {
-	free := x.free.Close()
+	x.mu.Lock()
+	free := x.free
+	x.free, x.closed = nil, true
+	x.mu.Unlock()
 	failed := make(chan error, len(free))
 	for _, s := range free {
+		s.timer.Stop()
 		go func() { failed <- s.Close(ctx) }()
 	}
 	var err error
