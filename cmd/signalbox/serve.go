@@ -155,7 +155,8 @@ func readServer(a *app, cmd *cobra.Command) (v map[string]string, cfg server.Con
 // is read again itself.
 func rereads(v map[string]string) bool {
 	return v["config"] != "" || auditFile(v["audit"]) ||
-		v["listen-tls-cert"] != "" || v["cluster-tls-cert"] != "" || v["console-tls-cert"] != ""
+		v["listen-tls-cert"] != "" || v["cluster-tls-cert"] != "" || v["console-tls-cert"] != "" ||
+		v["http-tls-cert"] != ""
 }
 
 // auditFile reports whether the audit log is written to a file.
