@@ -18,7 +18,7 @@ var pure = []string{
 // tables whose order decides nothing.
 var pureImports = map[string]bool{
 	"bufio": true, "bytes": true, "cmp": true, "container/heap": true, "container/list": true, "crypto/hmac": true, "crypto/sha256": true,
-	"crypto/subtle": true, "encoding/binary": true, "encoding/hex": true, "errors": true, "fmt": true, "hash": true, "hash/crc32": true,
+	"crypto/subtle": true, "encoding/binary": true, "encoding/hex": true, "encoding/json": true, "errors": true, "fmt": true, "hash": true, "hash/crc32": true,
 	"hash/crc64": true, "hash/fnv": true, "hash/maphash": true, "io": true, "iter": true, "maps": true, "math": true, "math/bits": true,
 	"slices": true, "sort": true,
 	"strconv": true, "strings": true, "sync": true, "time": true, "unicode/utf8": true, "unsafe": true,
