@@ -6,7 +6,8 @@
 //
 // Each acquire is a span signalbox.acquire below the span of its context, from the call to its
 // return. Each hold is a span signalbox.hold beside it, with a link to the acquire, until the lease
-// ends. A lost lease is an error of its span; a wait that ended without the units is not.
+// ends. A lost lease is an error of its span, with why it was lost as signalbox.loss.cause and others;
+// a wait that ended without the units is not.
 //
 // Metrics have the attributes signalbox.node and signalbox.outcome. Names of semaphores are on
 // spans alone, because metrics would have a series for each. A name that is not UTF-8 is base64
@@ -195,6 +196,13 @@ func (a *acquire) HoldEnded(e client.HoldEnd) {
 		outcome = OutcomeLost
 		a.hold.RecordError(e.Cause)
 		a.hold.SetStatus(codes.Error, e.Cause.Error())
+		if loss, ok := errors.AsType[*client.Loss](e.Cause); ok {
+			a.hold.SetAttributes(attribute.String("signalbox.loss.cause", loss.Cause),
+				attribute.Int64("signalbox.loss.since_ms", loss.Since.Milliseconds()),
+				attribute.Int64("signalbox.loss.stood_ms", loss.Stood.Milliseconds()),
+				attribute.StringSlice("signalbox.loss.steps", loss.Steps),
+				attribute.String("signalbox.loss.advice", loss.Advice))
+		}
 	}
 	a.hold.SetAttributes(attribute.String("signalbox.outcome", outcome))
 	a.hold.End()

@@ -205,7 +205,8 @@ func TestOutcomes(t *testing.T) {
 	for ; len(list) == 0; list = k.take() { // it is reported from the session's goroutine
 		<-k.ended
 	}
-	if x := &list[0]; x.Name != SpanHold || value(x, "signalbox.outcome") != OutcomeLost || x.Status.Code != codes.Error {
+	if x := &list[0]; x.Name != SpanHold || value(x, "signalbox.outcome") != OutcomeLost || x.Status.Code != codes.Error ||
+		value(x, "signalbox.loss.cause") != "session_ended_by_operator" {
 		t.Errorf("lost: %v %v", x.Attributes, x.Status)
 	}
 }
