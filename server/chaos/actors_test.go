@@ -62,6 +62,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(stoppedClientsEnv); spec != "" {
 		os.Exit(runStoppedClients(spec))
 	}
+	if spec := os.Getenv(lossHoldersEnv); spec != "" {
+		os.Exit(runLossHolders(spec))
+	}
 	if spec := os.Getenv(serviceWatchersEnv); spec != "" {
 		os.Exit(runServiceWatchers(spec))
 	}
