@@ -77,7 +77,7 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 // there are units.
 func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquire) error {
 	x.host.Requests().LimitAcquires.Add(1)
-	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Used: q.Used, Done: q.Done, Back: q.Back,
+	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Used: q.Used, Back: q.Back,
 		Wait: q.Hold > 0, From: ratelimit.Origin{Conn: x.it.conn.ID(), Request: x.it.id}}
 	for i := range q.Leaves {
 		ask.Leaves = append(ask.Leaves, string(q.Leaves[i].Path))

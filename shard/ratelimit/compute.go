@@ -43,15 +43,12 @@ func (l *Leases) live(h *holding) bool {
 }
 
 // least is the rate below which a lease is not worth its refreshes, or its burst too small for the
-// client's calls. A session that is served remotely gets a lease again only at half as much more.
+// client's calls.
 func (l *Leases) least(h *holding) uint64 {
 	n := &l.nodes[h.node]
 	rate := n.leastRate
 	if h.need > 1000 {
 		rate = max(rate, (h.need*1000+n.leastTime-1)/n.leastTime)
-	}
-	if h.remote {
-		rate = max(rate, min(rate+rate/2, n.rate))
 	}
 	return rate
 }
@@ -68,7 +65,7 @@ func (l *Leases) asks(h *holding) uint64 {
 		return min(h.demand, maxRate)
 	case h.waiting == 0:
 		return min(h.demand-h.demand/6, maxRate)
-	case !l.knownFew(h) || l.lacked(h) >= patience:
+	case !l.knownFew(h):
 		return maxRate
 	case h.last().Rate > 0: // its bucket fills meanwhile
 		return min(h.demand+mulDiv(h.waiting, 1000, leasedTime), maxRate)
@@ -77,13 +74,11 @@ func (l *Leases) asks(h *holding) uint64 {
 }
 
 // Bounds of what a session that is known for few calls asks for; times are in ms. Its calls that
-// wait are a backlog of known size, which is to be gone within backlogTime. If they wait for
-// longer than patience, there may be any number behind them.
+// wait are a backlog of known size, which is to be gone within backlogTime.
 const (
 	fewCalls    = 10 // a second
 	backlogTime = 200
-	leasedTime  = 500 // the same for one that has a lease
-	patience    = 600
+	leasedTime  = 500    // the same for one that has a lease
 	fewAfter    = 1_000  // it is known from then on
 	fewMemory   = 10_000 // until so long after its last call
 )
@@ -107,16 +102,6 @@ func (l *Leases) calledFew(h *holding) {
 	h.fewUntil = l.now + fewMemory
 }
 
-// lacked is for how long the calls of a holding have waited lately: time without any counts half, and
-// so does time with a lease of all that was asked for, until the client says that they wait no more.
-func (l *Leases) lacked(h *holding) uint64 {
-	passed := lessBy(l.now, h.lackedAt)
-	if h.waiting > 0 && (h.remote || h.short) {
-		return min(h.lacked+passed, 2*patience)
-	}
-	return lessBy(h.lacked, passed/2)
-}
-
 // maxPasses bounds how often one computation turns leaves into remote ones. What is left over is
 // for the next.
 const maxPasses = 4
@@ -128,23 +113,23 @@ func (l *Leases) compute(tree *Tree) {
 	if len(l.nodes) == 0 {
 		return
 	}
-	steady, losing := 0, l.losesClients()
+	steady := 0
 	l.growing = false
 	for i := len(l.nodes) - 1; i >= 0; i-- { // children come behind their parents
 		n := &l.nodes[i]
 		n.demand, n.calling = 0, 0
 		for _, h := range n.holdings {
 			if h.needUntil <= l.now {
-				h.need, h.needAbove = 0, 0
+				h.need = 0
 			}
 			if h.waiting > 0 && h.remote && h.liveUntil <= l.now && !h.gone { // its client is gone, or cut off
-				h.waiting, h.lacksSince, l.lapsed = 0, 0, l.now
+				h.waiting, h.lacksSince = 0, 0
 			}
 			h.cramped, h.wanted = false, 0
 			if l.live(h) {
 				n.calling++
 				h.wanted = l.wants(h)
-				if losing && h.refreshed >= h.member.joined+newAge {
+				if h.refreshed >= h.member.joined+newAge {
 					steady++
 				}
 				l.growing = l.growing || l.newRate(h) < maxRate
@@ -213,7 +198,7 @@ func (l *Leases) chooseRemote() {
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		l.accrue(n)
-		n.leasedTarget, n.remoteTarget, n.need, n.backlog = 0, 0, 0, false
+		n.leasedTarget, n.remoteTarget, n.need = 0, 0, 0
 	}
 	for i := range l.nodes {
 		n := &l.nodes[i]
@@ -224,7 +209,7 @@ func (l *Leases) chooseRemote() {
 			continue
 		}
 		l.shareLeaf(n)
-		leased, remote, need, needAbove, backlog := uint64(0), uint64(0), uint64(0), uint64(0), false
+		leased, remote, need := uint64(0), uint64(0), uint64(0)
 		for _, h := range n.holdings {
 			h.leased = 0
 			switch {
@@ -232,8 +217,7 @@ func (l *Leases) chooseRemote() {
 				h.remote = false
 			case h.cramped || l.lasting(h) < l.least(h):
 				h.remote = true
-				remote, backlog = remote+h.target, backlog || h.waiting > 0
-				need, needAbove = max(need, h.need, 1000), max(needAbove, h.needAbove, 1000)
+				remote, need = remote+h.target, max(need, h.need, 1000)
 			default:
 				h.remote, h.leased = false, h.target
 				leased += h.target
@@ -242,10 +226,8 @@ func (l *Leases) chooseRemote() {
 		for k := i; k >= 0; k = l.nodes[k].parent {
 			above := &l.nodes[k]
 			above.remoteTarget += remote
-			above.leasedTarget, above.backlog = above.leasedTarget+leased, above.backlog || backlog
-			if above.need = max(above.need, need); k != i && needAbove <= above.burst {
-				above.need = max(above.need, needAbove)
-			}
+			above.leasedTarget += leased
+			above.need = max(above.need, need)
 		}
 	}
 }
@@ -253,7 +235,7 @@ func (l *Leases) chooseRemote() {
 // lasting is the share of a holding without what it has to be rid of a few calls that wait. These
 // have their units soonest from the leader's own bucket: a lease begins empty, and ends with them.
 func (l *Leases) lasting(h *holding) uint64 {
-	if h.remote && l.knownFew(h) && l.lacked(h) < patience {
+	if h.remote && l.knownFew(h) {
 		return min(h.target, h.demand)
 	}
 	return h.target
@@ -264,17 +246,15 @@ func (l *Leases) lasting(h *holding) uint64 {
 // than its share, because others have more.
 func (l *Leases) shareBursts() (enough bool) {
 	enough = true
-	l.shortages, l.blocked, l.missing, l.urgent = 0, 0, 0, false
+	l.shortages, l.blocked = 0, 0
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		n.leasedBurst = n.burst
 		if n.need > 0 {
 			n.leasedBurst = lessBy(n.burst, max(n.need, mulDiv(n.remoteTarget, n.burstTime, 1000)))
-			if own := n.ownRate(); above(n.remoteTarget, own) || lessBy(n.burst, n.countedBurst) < n.need {
+			if above(n.remoteTarget, n.ownRate()) || lessBy(n.burst, n.countedBurst) < n.need {
 				l.shortages++
 				l.blocked++
-				l.urgent = l.urgent || n.backlog
-				l.missing = max(l.missing, lessBy(n.remoteTarget, own))
 			}
 		}
 		for _, h := range n.holdings {
@@ -288,9 +268,7 @@ func (l *Leases) shareBursts() (enough bool) {
 					h.leasedBurst = min(h.leasedBurst, mulDiv(above.leasedBurst, h.leased, max(above.leasedTarget, 1)))
 				}
 			}
-			if l.lacking(h, h.last()); h.blocked {
-				l.missing = max(l.missing, lessBy(h.leased, h.last().Rate))
-			}
+			l.lacking(h, h.last())
 			if h.leasedBurst < max(h.need, 1000) {
 				h.cramped, enough = true, false
 			}

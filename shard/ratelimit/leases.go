@@ -13,10 +13,6 @@ const (
 	refreshRow   = 4
 )
 
-// urgentMost is about how many sessions at most give up a little of their leases at once, for
-// calls that wait at the leader.
-const urgentMost = 32
-
 // notifyEvery is the least time between two looks for whom to notify, in ms.
 const notifyEvery = 10
 
@@ -54,11 +50,8 @@ type Leases struct {
 	shortages int    // holdings that have less than their share, and resources that lack units to give out
 	blocked   int    // of these, those that wait until others have less
 	short     uint64 // since when some are blocked; 0: none is
-	urgent    bool   // calls wait for units that leases hold
-	missing   uint64 // the rate that the blocked lack, of the last computation
 	announce  bool   // the configuration has changed: all are to refresh
-	lapsed    uint64 // when a client was gone without giving its lease or its turn back; 0: none was
-	steady    int    // while clients die, sessions that ask for something and did not begin a moment ago
+	steady    int    // sessions that ask for something and did not begin a moment ago
 	growing   bool   // the share of one that began a moment ago is held down
 	notifyAt  uint64
 
@@ -282,8 +275,6 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	waiting := q.Waiting
 	if held := m.held(h); held > 0 {
 		waiting = max(waiting, held)
-	} else if h.remote && h.waiting == 0 && l.now < h.askedUntil { // those that waited have their units by now
-		waiting = 0
 	}
 	lacks := waiting > 0 || (m.known || h.known) && q.Denied > h.denied
 	l.tally(m, h, q, of)
@@ -302,7 +293,7 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 		if q.Need > h.need {
 			l.dirty = true
 		}
-		h.need, h.needAbove, h.needUntil = q.Need, max(h.needAbove, q.Need), l.now+needMemory
+		h.need, h.needUntil = q.Need, l.now+needMemory
 	}
 }
 
@@ -361,7 +352,7 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 	r := LeafReply{Most: n.most, Limit: n.rate, Floor: n.floor, Shadow: n.shadow}
 	fresh := !h.held.there(l.now)
 	rate, burst := l.due(h)
-	r.Length = l.leaseLength(h, rate)
+	r.Length = l.leaseLength(h)
 	switch {
 	case l.learning:
 	case rate > 0:
@@ -385,43 +376,27 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 	return r
 }
 
-// Lengths of leases of sessions that began a moment ago, in ms. A program that is killed soon after
-// it began costs its neighbours little. So long as some are killed, the shares of those that begin
-// are small, too: of a limit they have as much as their age of growTime, up to newAge.
+// A program that is killed soon after it began costs its neighbours little: its lease is as long as
+// it is old, and firstLength at least. Beside older ones it has of a limit as much as its age of
+// growTime, up to newAge. Times are in ms.
 const (
-	firstLength   = 250
-	secondLength  = 500
-	newAge        = 700
-	growTime      = 12_000
-	lapsesMatter  = 10_000
-	smallFraction = 50
+	firstLength = 250
+	newAge      = 700
+	growTime    = 12_000
 )
 
 // leaseLength is that of a holding's next lease.
-func (l *Leases) leaseLength(h *holding, rate uint64) uint64 {
-	age := lessBy(l.now, h.member.joined)
-	length := max(age, secondLength)
-	if rate > l.nodes[h.node].rate/smallFraction {
-		switch {
-		case age < 1000:
-			length = firstLength
-		case age < 2000:
-			length = secondLength
-		}
-	}
+func (l *Leases) leaseLength(h *holding) uint64 {
 	if l.learning {
-		length = l.length
+		return l.length
 	}
-	return min(length, l.length)
+	return min(max(lessBy(l.now, h.member.joined), firstLength), l.length)
 }
 
-// losesClients reports whether a client was gone without a word a moment ago.
-func (l *Leases) losesClients() bool { return l.lapsed > 0 && l.now <= l.lapsed+lapsesMatter }
-
-// newRate bounds the rate of a session that began a moment ago, while programs die and others
-// would lack what a dead one holds. It is as old as it was when it was last heard of.
+// newRate bounds the rate of a session that began a moment ago, while older ones would lack what it
+// holds. It is as old as it was when it was last heard of.
 func (l *Leases) newRate(h *holding) uint64 {
-	if !l.losesClients() || l.steady == 0 {
+	if l.steady == 0 {
 		return maxRate
 	}
 	age := lessBy(h.refreshed, h.member.joined)
@@ -573,8 +548,7 @@ func (l *Leases) worthwhile(h *holding) bool {
 }
 
 // tooMuch reports whether a holding is to give up a part of its lease. A part of less than 5 % is
-// not worth a message, unless somebody has lacked it for a while, or calls wait at the leader for
-// units of which this lease alone has a fair part.
+// not worth a message, unless somebody has lacked it for a while: then one of 1 % is.
 func (l *Leases) tooMuch(h *holding) bool {
 	if l.blocked == 0 {
 		return false
@@ -582,11 +556,7 @@ func (l *Leases) tooMuch(h *holding) bool {
 	if above(h.countedRate, h.leased) || above(h.countedBurst, h.leasedBurst) {
 		return true
 	}
-	over := lessBy(h.countedRate, h.leased)
-	if l.short == 0 || l.now < l.short+expireEvery && !(l.urgent && over >= l.missing/urgentMost) {
-		return false
-	}
-	return over > 0 && (over >= mulDiv(l.missing, 1, 2*max(l.nodes[0].calling, 1)))
+	return lessBy(h.countedRate, h.leased) > h.countedRate/100 && l.short > 0 && l.now >= l.short+expireEvery
 }
 
 // Check says which invariant does not hold, if any.

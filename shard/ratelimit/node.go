@@ -33,7 +33,6 @@ type node struct {
 	need           uint64 // the largest amount of one call, of the sessions that are served remotely
 	leasedTarget   uint64 // at and below it
 	leasedBurst    uint64 // what the leader's own bucket does not need
-	backlog        bool   // calls of sessions that are served remotely wait, at or below it
 	remoteTarget   uint64 // of the leader's own bucket, for all sessions at and below it that are served remotely
 	calling        uint64 // sessions at and below it that ask for something
 
@@ -181,9 +180,6 @@ func (l *Leases) recount(h *holding) {
 	rate, burst := uint64(0), uint64(0)
 	for _, g := range [2]*Lease{&h.held, &h.offered} {
 		if !g.there(l.now) {
-			if g.Number.Count != 0 && g.Rate > 0 && !l.learning {
-				l.lapsed = l.now // its client is gone, or cut off
-			}
 			*g = Lease{}
 			continue
 		}

@@ -196,11 +196,8 @@ type holding struct {
 
 	refreshed                        uint64 // when it was last asked for
 	liveUntil                        uint64 // its client is believed to want what it asked for until then
-	askedUntil                       uint64 // until then its last acquire says what waits
 	granted                          uint64 // units that were given out remotely, of this leadership
 	demand, waiting, need, needUntil uint64
-	needAbove                        uint64 // amount that its largest call takes above its leaf: of other leaves, too
-	lacked, lackedAt                 uint64
 	fewSince, fewUntil               uint64
 	lacksSince                       uint64 // since when it waits or is denied; 0: it does not
 

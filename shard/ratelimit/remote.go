@@ -26,9 +26,9 @@ type Acquire struct {
 	Wait           bool // else it is answered at once
 	From           Origin
 
-	// Used is the number of an acquire whose units were used, and Done the last one of several. Back is that of one
-	// whose units are not used, or that is given up while it waits.
-	Used, Done, Back uint64
+	// Used is the number of an acquire whose units were used. Back is that of one whose units are not used, or that
+	// is given up while it waits.
+	Used, Back uint64
 }
 
 // Answer is that to an acquire.
@@ -55,13 +55,6 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire) err
 		return err
 	}
 	l.grantOf(m, q.Used, l.used)
-	if q.Done > 0 {
-		for _, u := range slices.Clone(m.grants) {
-			if u.seq <= q.Done {
-				l.used(u)
-			}
-		}
-	}
 	if q.Back > 0 {
 		l.takeBack(m, q.Back)
 	}
@@ -100,9 +93,9 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire) err
 	}
 	for _, h := range holdings {
 		if q.Amount >= h.need {
-			h.need, h.needAbove, h.needUntil = q.Amount, q.Amount*uint64(len(holdings)), l.now+needMemory
+			h.need, h.needUntil = q.Amount, l.now+needMemory
 		}
-		h.refreshed, h.liveUntil = l.now, max(h.liveUntil, l.now+l.leaseLength(h, 0)+liveLate)
+		h.refreshed, h.liveUntil = l.now, max(h.liveUntil, l.now+l.leaseLength(h)+liveLate)
 		if l.many(h) {
 			h.fewUntil = 0
 		}
@@ -163,7 +156,7 @@ func (l *Leases) Admit(now uint64, tree *Tree, version uint64, answer func(*Answ
 		for i := range answers {
 			if a := &answers[i]; !answer(a) && a.Granted {
 				l.takeBack(a.member, a.seq)
-				l.lapsed, again = l.now, true // its client is gone
+				again = true
 			}
 		}
 	}
@@ -221,7 +214,6 @@ func (l *Leases) waits(h *holding, waiting uint64, lacks bool) {
 	if (h.waiting > 0) != (waiting > 0) {
 		l.dirty = true
 	}
-	h.lacked, h.lackedAt = l.lacked(h), l.now
 	h.waiting = waiting
 	switch {
 	case !lacks:
@@ -666,7 +658,6 @@ func (l *Leases) admit(t *turn) {
 		l.give(h.node, c.amount)
 		h.granted = addUpTo(h.granted, c.amount, maxRate)
 		h.tag = t.tag
-		h.askedUntil = l.now + liveLate
 	}
 	for i := range l.above(t.holdings) {
 		l.nodes[i].virtual = max(l.nodes[i].virtual, t.tag)
