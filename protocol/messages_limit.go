@@ -164,8 +164,8 @@ type LimitLeaf struct {
 	Waited    uint64
 
 	Impossible uint64 // amounts of calls that can never be admitted
-	Units      uint64 // amount that the client wants to hold, for calls that do not wait
-	Left       uint64 // amount that it has of the last ones
+	Units      uint64 // of no use any more
+	Elsewhere  uint64 // amount of its first call, if that waits for another limit alone
 	Closed     bool   // the client uses the leaf no more, and has no lease of it
 }
 
@@ -195,7 +195,7 @@ func (m *LimitLeaf) fields(f *fields) {
 	f.uint("leaves.waited", &m.Waited)
 	f.uint("leaves.impossible", &m.Impossible)
 	f.uint("leaves.units", &m.Units)
-	f.uint("leaves.left", &m.Left)
+	f.uint("leaves.elsewhere", &m.Elsewhere)
 	f.bool("leaves.closed", &m.Closed)
 }
 
@@ -217,15 +217,14 @@ const (
 type LimitWhy uint8
 
 const (
-	LimitDemand   LimitWhy = 0 // its demand is met
-	LimitShared   LimitWhy = 1 // the limit of a resource is shared
-	LimitShrink   LimitWhy = 2 // others have to confirm first that they use less
-	LimitLearning LimitWhy = 3 // the leader is new, and does not know yet who uses what
-	LimitFew      LimitWhy = 4 // its share is too small for a lease: it is served remotely
-	LimitNone     LimitWhy = 5 // the resource cannot be used
-	LimitIdle     LimitWhy = 6 // it does not ask for anything
-	LimitClosed   LimitWhy = 7 // the rate of the resource is 0
-	LimitNew      LimitWhy = 8 // it began a moment ago: its lease grows
+	LimitDemand    LimitWhy = 0  // its demand is met
+	LimitWeight    LimitWhy = 1  // others share the resource with it, by weight
+	LimitLearning  LimitWhy = 3  // the leader is new, and does not know yet who uses what
+	LimitNone      LimitWhy = 5  // the resource cannot be used
+	LimitCap       LimitWhy = 9  // it has all that the resource may have
+	LimitBurst     LimitWhy = 10 // the burst of the resource is too small for its calls
+	LimitElsewhere LimitWhy = 11 // its calls wait for another resource, or another tree
+	LimitSilent    LimitWhy = 12 // it was not heard of for longer than its lease lasts
 )
 
 // LimitRefreshReply has a lease for each leaf of the refresh, in its order.

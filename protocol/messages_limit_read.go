@@ -71,7 +71,7 @@ type LimitSession struct {
 	Path    []byte
 	State   LimitState
 	Rate    uint64
-	Burst   uint64
+	Burst   uint64 // of its lease; of LimitBurst, without one, the burst of At that would do
 	Demand  uint64
 	Waiting uint64
 	Used    uint64 // rate, of the time before the last refresh

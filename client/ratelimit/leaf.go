@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -254,6 +255,12 @@ func (l *leaf) lacking() bool {
 	return c != nil && !l.queue.first.spare && (c.heard || l.asks == 0)
 }
 
+// elsewhere reports whether a call has its units at a leaf, or could have them, and waits for another one.
+func (c *call) elsewhere(l *leaf) bool {
+	return len(c.leaves) > 1 && (c.places[slices.Index(c.leaves, l)].spare ||
+		slices.ContainsFunc(c.asks, func(a *ask) bool { return a.granted && slices.Contains(a.leaves, l) }))
+}
+
 // head is the first call that waits.
 func (l *leaf) head() *call {
 	if l.queue.first == nil {
@@ -297,6 +304,9 @@ func (l *leaf) report(now int64) protocol.LimitLeaf {
 		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load(), Impossible: l.impossible.Load()}
 	if d.waiting {
 		f.Waiting = max(l.waiting, 1000) // a unit: whose call it was is not known any more
+	}
+	if c := l.head(); c != nil && c.elsewhere(l) {
+		f.Elsewhere = c.amount
 	}
 	l.lately, d.waited = l.lacking(), false
 	l.need.Store(0)

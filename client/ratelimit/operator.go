@@ -3,9 +3,11 @@ package ratelimit
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -229,7 +231,7 @@ type SessionUse struct {
 	Path    string
 	Remote  bool
 	Rate    float64
-	Burst   float64
+	Burst   float64 // of its lease; with WhyBurst, without one, the burst of At that would do
 	Demand  float64
 	Used    float64       // rate, lately
 	Share   float64       // rate that it is to have
@@ -294,28 +296,42 @@ func (s *Status) addUp() {
 // parentPath is the resource above one; empty for a root.
 func parentPath(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
 
+// Reason says why the session has what it has.
+func (x *SessionUse) Reason() string {
+	switch x.Why {
+	case WhyWeight:
+		return "weight at " + x.At
+	case WhyCap:
+		return "cap of " + x.At
+	case WhyBurst:
+		return fmt.Sprintf("burst of %s, %s units would do", x.At, strconv.FormatFloat(math.Ceil(x.Burst), 'f', -1, 64))
+	case WhyElsewhere:
+		return "waits for " + cmp.Or(x.At, "another limit")
+	}
+	return string(x.Why)
+}
+
 // Remedy is what would change that calls of the session wait or are denied; empty if none are.
 func (x *SessionUse) Remedy() string {
 	if x.Lacks == 0 {
 		return ""
 	}
-	at := cmp.Or(x.At, x.Path)
 	switch x.Why {
-	case WhyLimit, WhyRemote:
-		if at == x.Path {
-			return "raise the rate of " + at
+	case WhyWeight:
+		if x.At == x.Path {
+			return "raise the rate of " + x.At
 		}
-		return "raise the rate of " + at + ", or the weight or min of " + x.Path
-	case WhyShrink:
-		return "wait a lease at most: others give back what they have above their shares"
-	case WhyLearning:
+		return "raise the rate of " + x.At + ", or the weight or min of " + x.Path
+	case WhyCap:
+		return "raise the rate of " + x.At
+	case WhyBurst:
+		return "raise the burst of " + x.At + ", or make smaller calls"
+	case WhyElsewhere:
+		return "look at " + cmp.Or(x.At, "the other limit")
+	case WhySilent, WhyLearning:
 		return "wait a lease at most"
-	case WhyClosed:
-		return "raise the rate of " + at
 	case WhyNone:
 		return "use a resource without children"
-	case WhyNew:
-		return "wait a second: programs like it died a moment ago"
 	}
 	return "wait a moment: its lease comes with its next refresh"
 }
@@ -337,7 +353,7 @@ func (s *Status) add(r *protocol.LimitStatus) {
 		s.Sessions = append(s.Sessions, SessionUse{
 			Session: x.Session, Path: string(x.Path), Remote: x.State == protocol.LimitRemote, Rate: units(x.Rate), Burst: units(x.Burst),
 			Demand: units(x.Demand), Used: units(x.Used), Share: units(x.Share), Lacks: millis.Duration(x.Lacks), Waiting: units(x.Waiting),
-			Age: millis.Duration(x.Age), Heard: millis.Duration(x.Heard), Why: whyOf(x.Why), At: string(x.At),
+			Age: millis.Duration(x.Age), Heard: millis.Duration(x.Heard), Why: whys[x.Why], At: string(x.At),
 		})
 	}
 }

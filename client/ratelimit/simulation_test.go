@@ -751,7 +751,7 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		ask := core.Refresh{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Leadership: core.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}}
 		for i := range q.Leaves {
 			f := &q.Leaves[i]
-			ask.Leaves = append(ask.Leaves, core.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Denied: f.Denied, Held: leaseOf(f.Statement), Presented: len(f.Statement) > 0, Closed: f.Closed})
+			ask.Leaves = append(ask.Leaves, core.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Elsewhere: f.Elsewhere > 0, Denied: f.Denied, Held: leaseOf(f.Statement), Presented: len(f.Statement) > 0, Closed: f.Closed})
 		}
 		var a core.Reply
 		if err := l.leases.Refresh(log, l.tree, l.version, &ask, &a); err != nil {

@@ -11,22 +11,20 @@ type Why string
 
 // Reasons.
 const (
-	WhyDemand   Why = "demand"              // it has what its calls ask for
-	WhyLimit    Why = "limit"               // the limit of a resource is shared
-	WhyShrink   Why = "others shrink"       // others have to confirm first that they use less
-	WhyLearning Why = "learning"            // the server's leader is new, and does not know yet who uses what
-	WhyRemote   Why = "remote"              // its share is too small for a lease: the server decides about each call
-	WhyNone     Why = "cannot be used"      // there is no such resource, or it has children
-	WhyIdle     Why = "idle"                // it has no calls
-	WhyClosed   Why = "rate 0"              // the rate of a resource is 0, which admits nobody
-	WhyNew      Why = "new"                 // it began a moment ago, while others like it died: its lease grows
-	WhyNoLease  Why = "no lease at present" // the server has not been heard of for the length of a lease
+	WhyDemand    Why = "demand"              // it has what its calls ask for
+	WhyWeight    Why = "weight"              // others share the resource with it, by weight
+	WhyCap       Why = "cap"                 // it has all that the resource may have
+	WhyBurst     Why = "burst"               // the burst of the resource is too small for its calls
+	WhyElsewhere Why = "elsewhere"           // its calls wait for another limit, which they need as well
+	WhySilent    Why = "silent"              // it has a lease, and was not heard of for longer than that lasts
+	WhyLearning  Why = "learning"            // the server's leader is new, and does not know yet who uses what
+	WhyNone      Why = "cannot be used"      // there is no such resource, or it has children
+	WhyNoLease   Why = "no lease at present" // the server has not been heard of for the length of a lease
 )
 
-func whyOf(w protocol.LimitWhy) Why {
-	return [...]Why{WhyDemand, WhyLimit, WhyShrink, WhyLearning, WhyRemote, WhyNone, WhyIdle, WhyClosed,
-		WhyNew}[min(w, protocol.LimitNew)]
-}
+var whys = map[protocol.LimitWhy]Why{protocol.LimitDemand: WhyDemand, protocol.LimitWeight: WhyWeight, protocol.LimitLearning: WhyLearning,
+	protocol.LimitNone: WhyNone, protocol.LimitCap: WhyCap, protocol.LimitBurst: WhyBurst, protocol.LimitElsewhere: WhyElsewhere,
+	protocol.LimitSilent: WhySilent}
 
 // Stats is what a limiter has and did. Units may have fractions.
 type Stats struct {
@@ -51,7 +49,7 @@ func (x *Limiter) Stats() Stats {
 	at := x.e.beginStep()
 	defer x.e.endStep()
 	l, p := x.l, x.part
-	s := Stats{Remote: l.remote, Why: whyOf(l.why), At: l.at, Waiting: l.waiting / 1000,
+	s := Stats{Remote: l.remote, Why: whys[l.why], At: l.at, Waiting: l.waiting / 1000,
 		Allowed: l.allowed.Load() / 1000, Denied: l.denied.Load() / 1000, Waited: l.waited.Load() / 1000, Impossible: l.impossible.Load() / 1000,
 		Refreshes: p.refreshes, Failed: p.failed, RemoteAcquires: p.acquires}
 	b := l.bucket.Load()
@@ -63,7 +61,7 @@ func (x *Limiter) Stats() Stats {
 	} else if l.demand.reported > 0 || l.queued.Load() > 0 {
 		s.Why, s.At = WhyNoLease, ""
 	} else {
-		s.Why, s.At = WhyIdle, ""
+		s.Why, s.At = WhyDemand, ""
 	}
 	return s
 }

@@ -158,14 +158,13 @@ denied since the shard's leader began, and what waits. A row has the sum of all 
 sessions, first those whose calls wait or are denied, with since when that is (lacks) and what would
 change it:
 
-  demand         it has what its calls ask for
-  idle           it has no calls, and costs nothing
-  limit          the limit of the resource that is named is shared
-  others shrink  others have to confirm first that they use less
-  learning       the leader is new, and does not know yet who uses what
-  remote         its share is too small for a lease: the server decides about each call
-  new            it began a moment ago, while others like it died: its lease grows
-  rate 0         the rate of the named resource is 0, which admits nothing`)
+  demand     it has what its calls ask for
+  weight     others share the resource that is named with it, by weight
+  cap        it has all that the named resource may have
+  burst      the burst of the named resource is too small for its calls; the one that would do
+  waits for  its calls need another limit as well, which has too little
+  silent     it has a lease, and was not heard of since: it is dead, or cut off
+  learning   the leader is new, and does not know yet who uses what`)
 	sessions := c.Flags().Int("sessions", 20, "Sessions that are shown, 0 to 10000.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		r, err := describeLimit(inv, n, args[0], *sessions)
@@ -206,17 +205,13 @@ func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (
 	}
 	for i := range s.Sessions {
 		x := &s.Sessions[i]
-		why := string(x.Why)
-		if x.At != "" {
-			why += " of " + x.At
-		}
 		uses = append(uses, row{
 			{"session_id", "session", sessionID(x.Session)}, {"name", "name", x.Path}, {"rate", "rate", x.Rate}, {"burst", "burst", x.Burst},
 			{"demand", "demand", x.Demand}, {"used", "used", x.Used}, {"waiting", "waiting", x.Waiting},
 			{"share", "share", x.Share}, {"lacks_ms", "", x.Lacks.Milliseconds()}, {"", "lacks", x.Lacks.Round(100 * time.Millisecond)},
 			{"age_ms", "", x.Age.Milliseconds()}, {"", "age", x.Age.Round(time.Second)},
 			{"heard_ms", "", x.Heard.Milliseconds()}, {"", "heard",
-				x.Heard.Round(100 * time.Millisecond)}, {"why", "why", why}, {"remedy", "remedy", x.Remedy()},
+				x.Heard.Round(100 * time.Millisecond)}, {"why", "why", x.Reason()}, {"remedy", "remedy", x.Remedy()},
 		})
 	}
 	return row{

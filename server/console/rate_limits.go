@@ -174,11 +174,10 @@ func grantedBar(r *ratelimit.Resource) *bar {
 
 // limitWhys say why a session has the rate that it has.
 var limitWhys = map[ratelimit.Why]string{
-	ratelimit.WhyDemand: "what its calls ask for", ratelimit.WhyLimit: "the limit is shared",
-	ratelimit.WhyShrink:   "others have to give back first",
-	ratelimit.WhyLearning: "the leader is new", ratelimit.WhyRemote: "the server decides about each call",
-	ratelimit.WhyIdle: "it has no calls", ratelimit.WhyClosed: "the rate is 0",
-	ratelimit.WhyNew: "it began a moment ago, while others died",
+	ratelimit.WhyDemand: "what its calls ask for", ratelimit.WhyWeight: "others share it, by weight",
+	ratelimit.WhyCap: "it has all of the limit", ratelimit.WhyBurst: "the burst is too small for its calls",
+	ratelimit.WhyElsewhere: "its calls wait for another limit", ratelimit.WhySilent: "not heard of lately",
+	ratelimit.WhyLearning: "the leader is new",
 }
 
 // limitSessionRows are the sessions that use a rate limit, first those whose calls wait or are
@@ -198,7 +197,7 @@ func limitSessionRows(node string, s *ratelimit.Status) table {
 			why.Text = string(x.Why)
 		}
 		if x.At != "" {
-			why.Note = "of " + x.At
+			why.Note = x.Reason()
 		}
 		waiting := unitsRate(x.Waiting)
 		if x.Waiting > 0 {

@@ -44,7 +44,7 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 		Leadership: ratelimit.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}, Leaves: ask.Leaves[:0]}
 	for i := range q.Leaves {
 		f := &q.Leaves[i]
-		leaf := ratelimit.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need,
+		leaf := ratelimit.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Elsewhere: f.Elsewhere > 0,
 			Presented: len(f.Statement) > 0, Allowed: f.Allowed, Denied: f.Denied, Waited: f.Waited, Impossible: f.Impossible, Closed: f.Closed}
 		if leaf.Presented {
 			leaf.Held, _ = r.signer.VerifyLease(f.Statement, current, previous, node, q.Session, epoch, f.Path)

@@ -278,7 +278,7 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	}
 	lacks := waiting > 0 || (m.known || h.known) && q.Denied > h.denied
 	l.tally(m, h, q, of)
-	h.refreshed, h.liveUntil = l.now, l.now+l.length
+	h.refreshed, h.liveUntil, h.elsewhere = l.now, l.now+l.length, q.Elsewhere
 	if differs(h.demand, q.Demand) || (h.demand > 0) != (q.Demand > 0) {
 		l.dirty = true
 	}
@@ -372,7 +372,7 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 	l.recount(h)
 	h.liveUntil = l.now + r.Length + liveLate
 	r.Lease = h.offered
-	r.Why, r.At = l.why(h)
+	r.Why, r.At, _ = l.why(h)
 	return r
 }
 
@@ -421,8 +421,7 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 		return rate, burst
 	}
 	rate, burst = h.leased, h.leasedBurst
-	most := l.newRate(h)
-	if h.isNew = most < l.asks(h); rate > most {
+	if most := l.newRate(h); rate > most {
 		rate, burst = most, mulDiv(burst, most, rate)
 	}
 	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) &&
@@ -443,37 +442,6 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 		return 0, 0 // there is not room enough for a call
 	}
 	return rate, burst
-}
-
-func (l *Leases) why(h *holding) (Why, string) {
-	n := &l.nodes[h.node]
-	switch {
-	case l.learning:
-		return WhyLearning, ""
-	case n.rate == 0:
-		for i := h.node; ; i = l.nodes[i].parent {
-			if p := l.nodes[i].parent; p < 0 || l.nodes[p].rate > 0 {
-				return WhyClosed, l.nodes[i].path
-			}
-		}
-	case l.wants(h) == 0:
-		return WhyIdle, ""
-	case h.short:
-		return WhyShrink, ""
-	case h.isNew:
-		return WhyNew, ""
-	case h.target >= l.wants(h) && !h.remote:
-		return WhyDemand, ""
-	}
-	why := WhyLimit
-	if h.remote {
-		why = WhyRemote
-	}
-	for i := h.node; ; i = l.nodes[i].parent { // one without a rate of its own has that of its parent
-		if n := &l.nodes[i]; n.parent < 0 || n.target >= n.rate && n.rate < l.nodes[n.parent].rate {
-			return why, n.path
-		}
-	}
 }
 
 // Next is when Tick has something to do.

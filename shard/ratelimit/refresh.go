@@ -32,10 +32,11 @@ func (l *Lease) there(now uint64) bool { return l.Number.Count != 0 && l.End > n
 
 // LeafRefresh is what a client says of one leaf.
 type LeafRefresh struct {
-	Leaf    string
-	Demand  uint64 // the rate that it wants
-	Waiting uint64 // amount that callers wait for; with some the demand has no bound
-	Need    uint64 // the largest amount of one call lately
+	Leaf      string
+	Demand    uint64 // the rate that it wants
+	Waiting   uint64 // amount that callers wait for; with some the demand has no bound
+	Need      uint64 // the largest amount of one call lately
+	Elsewhere bool   // its first call waits for another limit alone
 
 	// Held is the lease that the client uses, by a statement that the leader's signature
 	// proves. Presented is true of any statement: one that is not good counts for nothing, while
@@ -97,15 +98,14 @@ type Why uint8
 
 // Reasons.
 const (
-	WhyDemand   Why = 0 // it has what it asks for
-	WhyLimit    Why = 1 // the limit of the resource is shared
-	WhyShrink   Why = 2 // others have to confirm first that they use less
-	WhyLearning Why = 3 // the leader is new, and does not know yet who uses what
-	WhyRemote   Why = 4 // its share is too small for a lease: the leader decides about each call
-	WhyNone     Why = 5 // the resource cannot be used
-	WhyIdle     Why = 6 // it does not ask for anything
-	WhyClosed   Why = 7 // the rate of the resource is 0
-	WhyNew      Why = 8 // it began a moment ago: its lease grows
+	WhyDemand    Why = 0  // it has what it asks for
+	WhyWeight    Why = 1  // others share the resource with it, by weight
+	WhyLearning  Why = 3  // the leader is new, and does not know yet who uses what
+	WhyNone      Why = 5  // the resource cannot be used
+	WhyCap       Why = 9  // it has all that the resource may have
+	WhyBurst     Why = 10 // the burst of the resource is too small for its calls
+	WhyElsewhere Why = 11 // its calls wait for another resource
+	WhySilent    Why = 12 // it has a lease, and was not heard of for longer than that lasts
 )
 
 // member is a session that takes part, as this leadership knows it.
@@ -212,10 +212,10 @@ type holding struct {
 	leased, leasedBurst       uint64 // the part of it that it is to have as a lease
 	remote                    bool   // its share is too small for a lease, or its calls are too large
 	cramped                   bool   // bursts are too small for a lease, since others need theirs
-	isNew                     bool   // its lease is smaller than its share, since it began a moment ago
 	short                     bool   // it has less than its share
 	blocked                   bool   // and there is no room for it until others have less
 	notified                  bool   // to refresh at once; cleared by the refresh
+	elsewhere                 bool   // its first call waits for another tree alone
 
 	tag    uint64 // where it stands among those that are served remotely, see turn
 	credit uint64 // of its next call, whose tag is lower by that

@@ -300,7 +300,7 @@ func (x *scriptRunner) refresh(name, text string) {
 	}
 	for i, a := range r.Leaves {
 		state := [...]string{"", "remote ", "missing ", "inner "}[a.State]
-		why := [...]string{"demand", "limit", "others shrink first", "learning", "remote", "none", "idle", "closed", "young"}[a.Why]
+		why := [...]string{0: "demand", 1: "weight", 3: "learning", 5: "none", 9: "cap", 10: "burst", 11: "elsewhere", 12: "silent"}[a.Why]
 		if a.At != "" {
 			why += " of " + a.At
 		}

@@ -107,9 +107,69 @@ func (l *Leases) describeSession(tree *Tree, h *holding) protocol.LimitSession {
 	if p := tree.participants[h.member.session]; p != nil {
 		s.Age = l.now - min(l.now, p.joined)
 	}
-	why, at := l.why(h)
-	s.Why, s.At = protocol.LimitWhy(why), []byte(at)
+	why, at, needs := l.why(h)
+	if s.Why, s.At = protocol.LimitWhy(why), []byte(at); why == WhyBurst {
+		s.Burst = needs
+	}
 	return s
+}
+
+// why says why a session has what it has at a leaf, with the resource that this is about. Of a burst that is too
+// small it says which one would do.
+func (l *Leases) why(h *holding) (why Why, at string, burst uint64) {
+	n := &l.nodes[h.node]
+	switch {
+	case l.learning:
+		return WhyLearning, "", 0
+	case l.now >= h.liveUntil && h.countedRate > 0:
+		return WhySilent, "", 0
+	case n.rate == 0: // the highest one with such a rate is the cause
+		for n.parent >= 0 && l.nodes[n.parent].rate == 0 {
+			n = &l.nodes[n.parent]
+		}
+		return WhyCap, n.path, 0
+	}
+	if at, ok := l.elsewhere(h); ok {
+		return WhyElsewhere, at, 0
+	}
+	switch {
+	case h.remote && h.target >= leastUnits*1_000_000/l.length && h.need > 1000:
+		for n.burstTime > n.leastTime {
+			n = &l.nodes[n.parent]
+		}
+		return WhyBurst, n.path, mulDiv(h.need, n.rate, h.target)
+	case l.newRate(h) < l.asks(h): // it began a moment ago
+		return WhyWeight, n.path, 0
+	case h.target >= h.wanted:
+		return WhyDemand, "", 0
+	}
+	for n.parent >= 0 && (n.target < n.rate || n.rate >= l.nodes[n.parent].rate) {
+		n = &l.nodes[n.parent] // one without a rate of its own has that of its parent
+	}
+	if n.calling > 1 {
+		return WhyWeight, n.path, 0
+	}
+	return WhyCap, n.path, 0
+}
+
+// elsewhere reports whether a session's calls of several leaves lack nothing at this one and those above it. at is
+// the resource that lacks units; none: it is of another tree.
+func (l *Leases) elsewhere(h *holding) (at string, ok bool) {
+	for _, t := range h.member.turns {
+		if len(t.holdings) == 1 || !slices.Contains(t.holdings, h) {
+			continue
+		}
+		for i, times := range l.above(t.holdings) {
+			switch {
+			case l.delay(i, t, times) == 0:
+			case l.within(h.node, i):
+				return "", false
+			case at == "":
+				at = l.nodes[i].path
+			}
+		}
+	}
+	return at, at != "" || h.elsewhere
 }
 
 // firstHoldings are the first of many in a list of sessions: a heap, with the last of them on top. So a
