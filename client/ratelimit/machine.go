@@ -426,11 +426,7 @@ func (c *call) triedAt(now int64) int64 {
 func (l *leaf) wakeAt(now int64) (at int64) {
 	looked := 0
 	if l.stock != nil {
-		at = l.bucket.Load().until.Load()
-		if l.restocks == nil {
-			at -= stockTime - stockNext
-		}
-		at = max(at, now+1000)
+		at = max(l.bucket.Load().until.Load(), now+1000)
 	} else if c := l.restocks; c != nil && !c.asks[0].open {
 		at = max(now+1000, c.asks[0].at)
 	}

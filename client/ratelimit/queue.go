@@ -310,12 +310,8 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 	}
 }
 
-// Units for a call of Allow that is to come are kept here for stockTime, in ns. The next ones are asked for a little
-// before that, so that there are always some.
-const (
-	stockTime = int64(100e6)
-	stockNext = int64(70e6)
-)
+// stockTime is for how many ns units for a call of Allow that is to come are kept here.
+const stockTime = int64(100e6)
 
 // restock has units here for the next call of Allow, as long as there were some lately: one request is open at the
 // server for them, and what nobody uses in time is given back.
@@ -335,7 +331,7 @@ func (m *machine) restock(now int64, l *leaf) {
 		l.units = 0
 		return
 	}
-	if l.stock != nil && now < l.bucket.Load().until.Load()-(stockTime-stockNext) {
+	if l.stock != nil {
 		return
 	}
 	if l.restocks == nil {
@@ -365,9 +361,6 @@ func (m *machine) unstock(now int64, l *leaf) {
 // stocked puts units here for the next call of Allow.
 func (m *machine) stocked(now int64, l *leaf, granted bool) {
 	if granted && !l.leased(now) {
-		if l.stock != nil {
-			m.unstock(now, l)
-		}
 		c := l.restocks
 		l.stock, l.restocks = c, nil
 		l.bucket.Load().close(now)

@@ -31,7 +31,6 @@ type simulation struct {
 	seed    uint64
 	r       *rand.Rand
 	still   bool    // nothing happens by itself
-	random  bool    // it has a random oracle of its own
 	quiet   bool    // nothing is lost or late by more than a few ms, and nobody is stopped
 	now     float64 // true time, in ms
 	tree    *core.Tree
@@ -45,18 +44,12 @@ type simulation struct {
 	leaves  []string
 	deleted []simResource // to be made again, parents first
 
-	changed float64 // when something changed last that shares depend on
-	died    float64 // when a program died last
-	window  float64 // when the present window began
-	got     map[string]float64
 	session uint64
 	origins uint64
 
 	admitted, remote, changes int
 	deletions                 int
 	unproved, late            int // barriers that failed; those that ended after their leader was deposed
-	windows                   int // in which the oracle was asked
-	together                  int // so often about calls of several leaves
 }
 
 // simLeader is a leader with its own clock: log time as of the time that it took over.
@@ -110,7 +103,6 @@ type simClient struct {
 	callers        []*simCaller
 	leader         *simLeader // whom it asks
 	hears          float64    // when it hears of the latest leader
-	together       float64    // what its calls of several leaves got in the present window
 	got            float64    // amount that it was admitted since it began
 }
 
@@ -122,7 +114,6 @@ type simCaller struct {
 	waits   bool    // its calls wait; others are refused
 	waiting []simCall
 	next    float64
-	behind  bool // with its calls, by more than a moment
 
 	patience float64 // ms after which its calls give up; 0: never
 	most     int     // of its calls wait at a time; 0: three
@@ -160,7 +151,7 @@ func (m *meter) take(now, amount float64) bool {
 }
 
 // newSimulation is a world with a random tree, and with programs.
-func newSimulation(t *testing.T, seed uint64, quiet bool) *simulation {
+func newSimulation(t *testing.T, seed uint64) *simulation {
 	r := rand.New(rand.NewPCG(seed, 3))
 	rate := uint64(2000 + r.IntN(1<<(12+r.IntN(10))))
 	root := protocol.LimitConfig{Rate: rate, Lease: 500 + r.Uint64N(2500), Burst: 200 + r.Uint64N(2000)}
@@ -170,7 +161,7 @@ func newSimulation(t *testing.T, seed uint64, quiet bool) *simulation {
 		children = append(children, protocol.LimitConfig{Rate: own, Weight: 1 + r.Uint32N(4), Min: min(rate/10, own)})
 	}
 	x := newWorld(t, seed, root, children...)
-	x.quiet, x.r = quiet, r
+	x.quiet, x.r = false, r
 	for range 1 + r.IntN(6) {
 		x.start()
 	}
@@ -180,7 +171,7 @@ func newSimulation(t *testing.T, seed uint64, quiet bool) *simulation {
 // newWorld is one with a tree, and nobody who takes part.
 func newWorld(t *testing.T, seed uint64, root protocol.LimitConfig, children ...protocol.LimitConfig) *simulation {
 	x := &simulation{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 4)), quiet: true, now: 1000, log: 1000,
-		meters: map[string]*meter{}, got: map[string]float64{}, changed: 1000, window: 1000}
+		meters: map[string]*meter{}}
 	tree, err := core.New(1000, 0, "api", root)
 	if err != nil {
 		t.Fatal(err)
@@ -223,8 +214,6 @@ func childPath(i int) string { return fmt.Sprintf("api/%04d", i) }
 
 func (x *simulation) skew() float64 { return 1 - drift/2 + drift*x.r.Float64() }
 
-func (x *simulation) change() { x.changed = x.now }
-
 // start starts a process with a session of its own.
 func (x *simulation) start() { x.restart(x.add()) }
 
@@ -241,9 +230,6 @@ func (x *simulation) restart(c *simClient) {
 	if n := len(x.leaves); n > 1 && x.r.IntN(3) == 0 { // it needs two together for each call
 		k := x.r.IntN(n)
 		c.callers = append(c.callers, x.caller(leaves[k], leaves[(k+1)%n]))
-		if x.quiet { // what it gets can be compared then
-			return
-		}
 	}
 	for _, l := range leaves {
 		if x.r.IntN(3) > 0 {
@@ -264,7 +250,6 @@ func (x *simulation) begin(c *simClient, paths ...string) (leaves []*leaf) {
 		leaves = append(leaves, c.m.open(at, c.p, path))
 	}
 	c.m.attached(at, c.p, c.session, 1)
-	x.change()
 	return leaves
 }
 
@@ -279,16 +264,9 @@ func (x *simulation) caller(leaves ...*leaf) *simCaller {
 			q.demand = float64(q.amount) * (0.3 + x.r.Float64()*5)
 		}
 	}
-	q.waits = q.waits || q.soft()
+	q.waits = q.waits || len(leaves) > 1
 	return q
 }
-
-// soft reports whether what a caller gets is not sure: the average of few calls says little, and a
-// call of several leaves uses as much of each as it gets of the others. What the others have is
-// compared with and without them, and theirs apart.
-func (q *simCaller) soft() bool { return q.few() || len(q.leaves) > 1 }
-
-func (q *simCaller) few() bool { return q.demand > 0 && q.demand < 50*float64(q.amount) }
 
 // elect begins another leadership. It knows nothing of leases.
 func (x *simulation) elect(move bool) {
@@ -305,7 +283,6 @@ func (x *simulation) elect(move bool) {
 	x.leader = &simLeader{at: at, rate: x.skew(), began: x.now, log: x.log, tree: x.tree, version: x.version, held: map[uint64]simMessage{}}
 	x.leader.leases = core.NewLeases(at, uint64(x.log)+1)
 	x.changes++
-	x.change()
 	for _, c := range x.clients {
 		if c.hears = x.now + x.r.Float64()*50; x.r.IntN(3) == 0 && !x.quiet {
 			c.hears += x.r.Float64() * 6000
@@ -325,7 +302,6 @@ func (x *simulation) clone() *core.Tree {
 func (x *simulation) admit(c *simClient, path string, amount uint64) {
 	x.admitted++
 	c.got += float64(amount)
-	x.got[path] += float64(amount)
 	for p := path; p != ""; p = parent(p) {
 		if !x.meters[p].take(x.now, float64(amount)) {
 			x.t.Fatalf("seed %d at %.0f: more is admitted at %s than its rate and burst: %.0f thousandths", x.seed, x.now, p, x.meters[p].level)
@@ -358,23 +334,6 @@ func (x *simulation) happen() {
 		return
 	}
 	n := x.r.IntN(4000)
-	if x.quiet {
-		if n > 0 || x.now < x.changed+3500 {
-			return
-		}
-		c := x.clients[x.r.IntN(len(x.clients))]
-		switch k := x.r.IntN(8); {
-		case k < 3 && len(x.clients) < 8:
-			x.start()
-		case k < 4 && !c.dead:
-			x.kill(c)
-		case k < 5:
-			x.elect(x.r.IntN(3) == 0)
-		case !c.dead:
-			x.callOtherwise(c)
-		}
-		return
-	}
 	switch {
 	case n >= 8 && n < 40:
 		x.callOtherwise(x.clients[x.r.IntN(len(x.clients))])
@@ -456,15 +415,12 @@ func (x *simulation) callOtherwise(c *simClient) {
 	former := *q
 	*q = *x.caller(q.leaves...)
 	q.waiting = former.waiting
-	x.change()
 }
 
 // kill ends a process; the server does not know for a while.
 func (x *simulation) kill(c *simClient) {
 	c.dead = true
 	c.callers = nil
-	// What it held comes to others within a lease, unless it was young.
-	x.changed, x.died = x.now+float64(x.tree.Lease()), x.now
 }
 
 func (x *simulation) step() {
@@ -507,7 +463,6 @@ func (x *simulation) step() {
 			x.use(c)
 		}
 	}
-	x.compare()
 }
 
 // use has a client's callers take what they can, and sends what its machine wants sent.
@@ -524,9 +479,6 @@ func (x *simulation) use(c *simClient) {
 		if ended.err == nil {
 			for _, l := range ended.leaves {
 				x.admit(c, l.path, ended.amount)
-			}
-			if len(ended.leaves) > 1 {
-				c.together += float64(ended.amount)
 			}
 		}
 	}
@@ -551,7 +503,6 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 		case q.waits && len(q.waiting) >= cmp.Or(q.most, 3), q.demand > 0 && x.now < q.next:
 			return
 		case q.demand > 0:
-			x.catchUp(q)
 			q.next = max(q.next, x.now-1000) + float64(q.amount)/q.demand*1000
 		}
 		if !q.waits {
@@ -585,19 +536,6 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 		}
 		c.m.enqueue(at, w)
 		q.waiting = append(q.waiting, simCall{w, x.now})
-	}
-}
-
-// catchUp notes that a caller that was far behind with its calls is so no more: it calls less often
-// from then on.
-func (x *simulation) catchUp(q *simCaller) {
-	switch late := x.now - q.next; {
-	case !q.waits:
-	case late > 500:
-		q.behind = true
-	case q.behind && late < 100:
-		q.behind = false
-		x.change()
 	}
 }
 
@@ -776,7 +714,7 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 func TestSimulation(t *testing.T) {
 	seeds, admitted, remote, changes, deletions, unproved, late := form.Of[uint64](60, 1_000), 0, 0, 0, 0, 0, 0
 	for seed := range seeds {
-		x := newSimulation(t, seed, false)
+		x := newSimulation(t, seed)
 		for range 8000 {
 			x.step()
 		}

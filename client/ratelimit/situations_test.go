@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// situation is a fleet as people have it: most of it rests. The oracle says what those who call are
-// to have, and the meters what they may.
+// situation is a fleet as people have it: most of it rests. Those who call have all of the limit, and the meters
+// say what they may have.
 type situation struct {
 	name     string
 	root     protocol.LimitConfig
@@ -22,6 +22,7 @@ type program struct {
 	leaves []int // nil: all; of a tree without children there is one
 	calls  []simCaller
 	at     []int   // the leaves that these call
+	share  float64 // of the limit, that it is to have; 0: it is not compared
 	every  float64 // ms after which it is killed, and another process begins; 0: it lives
 	client *simClient
 	began  float64
@@ -106,18 +107,33 @@ func TestSituations(t *testing.T) {
 		for _, lease := range []uint64{500, 1000, 3000} {
 			list = append(list, situation{name: fmt.Sprintf("a small share of 1 beside %d, lease %d ms", weight, lease), root: protocol.LimitConfig{Rate: 100_000, Lease: lease},
 				children: []protocol.LimitConfig{{Unlimited: true, Weight: weight}, {Unlimited: true, Weight: 1}},
-				programs: []program{{leaves: []int{0}, calls: one, at: []int{0}}, {leaves: []int{1}, calls: one, at: []int{0}}}})
+				programs: []program{{leaves: []int{0}, calls: one, at: []int{0}, share: float64(weight) / float64(weight+1)},
+					{leaves: []int{1}, calls: one, at: []int{0}, share: 1 / float64(weight+1)}}})
 		}
 	}
 	list = append(list, situation{name: "a small min beside a busy leaf", root: protocol.LimitConfig{Rate: 100_000, Lease: 1000},
 		children: []protocol.LimitConfig{{Unlimited: true, Weight: 10_000}, {Unlimited: true, Min: 3_000}},
-		programs: []program{{leaves: []int{0}, calls: one, at: []int{0}}, {leaves: []int{1}, calls: one, at: []int{0}}}})
+		programs: []program{{leaves: []int{0}, calls: one, at: []int{0}, share: 0.97}, {leaves: []int{1}, calls: one, at: []int{0}, share: 0.03}}})
 	for i := range list {
 		s := &list[i]
 		x := s.begin(t, uint64(i))
-		s.run(x, 5)
-		if x.windows < 2 {
-			t.Errorf("%s: only %d seconds were compared", s.name, x.windows)
+		s.run(x, 2)
+		from, before, sum := x.now, make([]float64, len(s.programs)), 0.
+		for k := range s.programs {
+			before[k] = s.programs[k].client.got
+		}
+		s.run(x, 4)
+		limit, grains := float64(s.root.Rate)*(x.now-from)/1000, 0.
+		for k := range s.programs {
+			p := &s.programs[k]
+			got, grain := p.client.got-before[k], float64(p.calls[0].amount)+1000
+			sum, grains = sum+got, grains+grain
+			if got < 0.95*p.share*limit-grain {
+				t.Errorf("%s: program %d had %.0f of %.0f thousandths\n%s", s.name, k, got, p.share*limit, x.describe())
+			}
+		}
+		if sum < 0.95*limit-grains {
+			t.Errorf("%s: all had %.0f of %.0f thousandths\n%s", s.name, sum, limit, x.describe())
 		}
 	}
 }

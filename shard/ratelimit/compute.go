@@ -122,7 +122,7 @@ func (l *Leases) compute(tree *Tree) {
 			if h.needUntil <= l.now {
 				h.need = 0
 			}
-			if h.waiting > 0 && h.remote && h.liveUntil <= l.now && !h.gone { // its client is gone, or cut off
+			if h.waiting > 0 && h.liveUntil <= l.now && !h.gone { // its client is gone, or cut off
 				h.waiting, h.lacksSince = 0, 0
 			}
 			h.cramped, h.wanted = false, 0
