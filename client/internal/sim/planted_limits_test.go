@@ -186,4 +186,34 @@ var limitFaults = []plantedFault{
 		[]string{"path != \"\"; path = parentPath(path) {", "path != \"\"; path = \"\" {"},
 		"shard/ratelimit", "TestScripts", "",
 	},
+	{
+		"limit-units-twice", "client/ratelimit/bucket.go",
+		[]string{"b.full.CompareAndSwap(level, level-int64(amount))", "b.full.CompareAndSwap(level, level)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-grant-half-paid", "shard/ratelimit/remote.go",
+		[]string{"l.give(h.node, c.amount)", "l.give(h.node, c.amount/2)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-floor-stays", "client/ratelimit/refreshes.go",
+		[]string{"\t\tl.floor.Store(nil)\n", "\t\t_ = l.floor.Load()\n"},
+		"client/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-dead-waits", "shard/ratelimit/compute.go",
+		[]string{"if h.waiting > 0 && h.liveUntil <= l.now", "if h.waiting > 0 && h.remote && h.liveUntil <= l.now"},
+		"client/ratelimit", "TestRandomOracle", "",
+	},
+	{
+		"limit-why-alone", "shard/ratelimit/status.go",
+		[]string{"if n.calling > 1 {", "if n.calling > 0 {"},
+		"shard/ratelimit", "TestWhy", "",
+	},
+	{
+		"limit-why-elsewhere", "shard/ratelimit/status.go",
+		[]string{"case l.within(h.node, i):\n", "case false:\n"},
+		"shard/ratelimit", "TestWhy", "",
+	},
 }
