@@ -103,7 +103,7 @@ func TestLosses(t *testing.T) {
 	}
 	net, c, names := threeHosts(t, 4)
 	x := &lossSite{T: t, net: net, c: c, clients: 3}
-	matrix, told := map[string]map[string]int{}, map[string]string{}
+	matrix, texts := map[string]map[string]int{}, map[string]string{}
 	total, wrong, unknown := 0, 0, 0
 	for n := range rounds * len(plantedLosses) {
 		p := plantedLosses[n%len(plantedLosses)]
@@ -145,13 +145,13 @@ func TestLosses(t *testing.T) {
 			matrix[p.what] = map[string]int{}
 		}
 		for _, r := range losses(a)[before:] {
-			var loss lossTold
+			var loss lossSeen
 			if err := json.Unmarshal([]byte(r.Text), &loss); err != nil {
 				t.Fatal(err)
 			}
 			cause := loss.Cause
 			matrix[p.what][cause]++
-			told[p.what] = loss.Text
+			texts[p.what] = loss.Text
 			total++
 			if cause != p.cause {
 				wrong++
@@ -166,7 +166,7 @@ func TestLosses(t *testing.T) {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(matrix)) {
-		t.Logf("%-34s %v  %s", what, matrix[what], told[what])
+		t.Logf("%-34s %v  %s", what, matrix[what], texts[what])
 	}
 	t.Logf("%d losses, %d said wrongly, %d unknown", total, wrong, unknown)
 	if wrong*100 > total || unknown*100 > total {
@@ -174,8 +174,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// lossTold is what a holder is told.
-type lossTold struct {
+// lossSeen is what a holder sees of a loss.
+type lossSeen struct {
 	Text, Cause string
 	Steps       []string
 }
@@ -273,7 +273,7 @@ func (x *lossHolders) hold(ctx context.Context, name string) error {
 	if !ok {
 		return fmt.Errorf("a lease ended with %w, which does not say why", l.Lost())
 	}
-	text, err := json.Marshal(lossTold{loss.Error(), loss.Cause, loss.Steps})
+	text, err := json.Marshal(lossSeen{loss.Error(), loss.Cause, loss.Steps})
 	say(report{Event: "loss", Session: s.ID(), Text: string(text)})
 	return err
 }
