@@ -74,10 +74,12 @@ func TestLimitMetrics(t *testing.T) {
 		"unconfirmed_shrinks" + shard: 0, "leased_rate" + of("api/a"): 800, "counted_rate" + of("api/a"): 800,
 		"lacking_sessions" + of("api/a"): 1, "lacking_seconds" + of("api/a"): 0.06, "impossible_total" + of("api/a"): 0})
 
-	// Another one comes: the first is asked to shrink, and is counted with what it had until it
-	// says so.
+	// Another one comes: the first is asked to shrink once that one has shown that it lives, and is
+	// counted with what it had until it says so.
 	b.join("api")
 	other := protocol.LimitLeaf{Path: leaf.Path, Waiting: 1}
+	other.Statement = refresh(b, other)
+	advance(800 * time.Millisecond)
 	other.Statement = refresh(b, other)
 	await.True(t, "the notification of the first", func() bool { return limitPage(s)["notifications_total"+shard] == 1 })
 	want("with a second session", map[string]float64{"unconfirmed_shrinks" + shard: 1, "leased_rate" + of("api/a"): 800})
