@@ -415,10 +415,10 @@ const (
 // weight is a session's share of a leaf if it asks for all that it can have.
 func (l *Leases) weight(h *holding) uint64 {
 	if h.wanted > 0 {
-		return max(min(h.fair, l.newRate(h)), 1)
+		return max(h.fair, 1)
 	}
 	n := &l.nodes[h.node]
-	return max(min(n.rate/(n.calling+1), l.newRate(h)), 1)
+	return max(n.rate/(n.calling+1), 1)
 }
 
 // enqueue adds a call to a session's turn at some leaves.

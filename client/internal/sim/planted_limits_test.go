@@ -216,4 +216,9 @@ var limitFaults = []plantedFault{
 		[]string{"case l.within(h.node, i):\n", "case false:\n"},
 		"shard/ratelimit", "TestWhy", "",
 	},
+	{
+		"young-session-waits", "shard/ratelimit/remote.go",
+		[]string{"max(n.rate/(n.calling+1), 1)", "max(min(n.rate/(n.calling+1), l.newRate(h)), 1)"},
+		"shard/ratelimit", "TestScripts", "",
+	},
 }
