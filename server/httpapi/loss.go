@@ -18,16 +18,21 @@ type lossKey struct {
 	lease   string // empty: the session ended
 }
 
-// noteLoss keeps why a session has ended, or has lost a lease. A lease that is granted has no reason.
+// noteLoss keeps why a session has ended, or has lost a lease; nil: it is alive, or held. One that has moved
+// to another gateway lost nothing.
 func (s *session) noteLoss(lease string, why error) {
 	key, l := lossKey{s.sessionName, lease}, &s.api.losses
 	loss, ok := errors.AsType[*client.Loss](why)
 	s.api.mu.Lock()
 	defer s.api.mu.Unlock()
-	if why == nil {
+	switch _, noted := l.of[key]; {
+	case !ok && why != nil && !errors.Is(why, client.ErrSessionClosed): // it says nothing new
+		return
+	case !ok, errors.Is(why, client.ErrTakenOver):
 		delete(l.of, key)
-	}
-	if !ok {
+		return
+	case noted:
+		l.of[key] = loss
 		return
 	}
 	at := &l.keys[l.n%len(l.keys)]

@@ -107,7 +107,7 @@ func problemOf(err error) *problem {
 		if slices.ContainsFunc(r.errs, func(is error) bool { return errors.Is(err, is) }) {
 			text := cmp.Or(words[protocol.RefusalOf(err)], err.Error())
 			p := &problem{status: r.status, code: r.code, detail: strings.Replace(r.text, "%s", text, 1)}
-			if loss, ok := errors.AsType[*client.Loss](err); ok {
+			if loss, ok := errors.AsType[*client.Loss](err); ok && r.code != errMoved.code {
 				return p.because(loss)
 			}
 			return p

@@ -320,6 +320,7 @@ func (s *session) open(c *client.Client) {
 	}
 	s.native, s.err = native, err
 	if err == nil {
+		s.noteLoss("", nil)
 		context.AfterFunc(native.Context(), func() { s.over(native.Err()) })
 		s.step(func(m *machine.Session, now time.Duration) { m.Started(now, s.ttl) })
 	} else {

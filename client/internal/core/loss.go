@@ -240,15 +240,19 @@ func noteFailure(e *Engine, s *Session, instance uint64, heard time.Duration, er
 // accountOf is the account of the time since the last renewal of a session. It begins when the next one
 // was due.
 func accountOf(e *Engine, s *Session) *trouble {
-	renewed := s.renewedAt()
-	if s.trouble == nil || s.trouble.renewed < renewed {
-		due := renewed + s.period(s.machine.Timeout())
-		s.trouble = &trouble{renewed: renewed, until: min(due, e.now)}
-		if a := s.attachment; a != nil {
-			s.trouble.by = a.conn.instance
-		}
+	if s.trouble == nil || s.trouble.renewed < s.renewedAt() {
+		s.trouble = newTrouble(e, s)
 	}
 	return s.trouble
+}
+
+func newTrouble(e *Engine, s *Session) *trouble {
+	renewed := s.renewedAt()
+	t := &trouble{renewed: renewed, until: min(renewed+s.period(s.machine.Timeout()), e.now)}
+	if a := s.attachment; a != nil {
+		t.by = a.conn.instance
+	}
+	return t
 }
 
 // spend accounts for the time until a moment.
@@ -337,7 +341,11 @@ func lostBy(e *Engine, s *Session, cause lossCause, err error) *Loss {
 	x := lossCauses[cause]
 	l := &Loss{Cause: x.name, Advice: x.advice, err: err}
 	if s.machine != nil {
-		l.Since, l.Steps = e.now-s.renewedAt(), accountOf(e, s).lines(e)
+		t := s.trouble
+		if t == nil || t.renewed < s.renewedAt() { // it was well
+			t = newTrouble(e, s)
+		}
+		l.Since, l.Steps = e.now-s.renewedAt(), t.lines(e)
 	}
 	return l
 }
@@ -376,7 +384,7 @@ func notRenewed(e *Engine, s *Session, err error) *Loss {
 	}
 	l.Stood, l.what = d, t.words(e, cause, d)
 	if cause >= stoodStill {
-		enough := (d*10/6 + time.Second).Truncate(time.Second) // six tenths are left when a renewal is due
+		enough := (max(d*10/6, timeout) + time.Second).Truncate(time.Second) // six tenths are left when a renewal is due
 		l.Advice = fmt.Sprintf("%s, and the session's timeout is %s: "+l.Advice, l.what, timeout, enough)
 	}
 	return l

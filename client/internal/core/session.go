@@ -145,13 +145,13 @@ func (s *Session) end(e *Engine, cause sessionstate.Cause, err error) {
 	s.changed(e)
 }
 
-// endedByServer: a server says that the session is gone. cause is why, as far as the server says;
-// unexplained: it was not renewed.
+// endedByServer: a server says that the session is gone. cause is why, as far as the server says.
+// If it does not, the session was not renewed, unless it was in time: then it ended for another reason.
 func (s *Session) endedByServer(e *Engine, cause lossCause, why error) {
 	err := s.err
 	switch {
 	case err != nil:
-	case cause == unexplained:
+	case cause == unexplained && e.now >= s.machine.Deadline():
 		err = notRenewed(e, s, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
 	default:
 		err = lostBy(e, s, cause, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
