@@ -93,7 +93,7 @@ func TestSessions(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := written(t, r.WriteTable)
-	for _, want := range []string{"60 sessions with a timeout", "| rolling restart: longest of the others' pairs | "} {
+	for _, want := range []string{"60 sessions with a timeout", "| rolling restart: others' pairs, longest | "} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the record does not say %q:\n%s", want, text)
 		}

@@ -133,18 +133,12 @@ func (b *bucket) takeUnits(amount uint64) verdict {
 	}
 }
 
-// spend takes an amount that was used already. The level goes down to ten bursts below zero.
+// spend takes an amount that was used already, from a bucket with a rate. The level goes down to ten bursts below zero.
 func (b *bucket) spend(now int64, amount uint64) verdict {
 	for {
 		full := b.full.Load()
 		if full == closed {
 			return replaced
-		}
-		if b.rate == 0 {
-			if b.full.CompareAndSwap(full, max(full-int64(min(amount, 11*b.burst)), -10*int64(b.burst))) {
-				return admitted
-			}
-			continue
 		}
 		cost := span(amount, b.rate, true)
 		next := min(max(full, now*ticks)+cost, now*ticks+11*b.tolerance)

@@ -227,11 +227,12 @@ func (l *leaf) refuse(amount uint64) {
 	}
 }
 
-// spend counts an amount that was used already. False: there is no bucket to take it from.
+// spend counts an amount that was used already. False: there is no bucket to take it from, or one of a few units
+// for Allow, which is no place for a debt: it is given up at any time.
 func (l *leaf) spend(now int64, amount uint64) bool {
 	for {
 		b := l.deciding(now)
-		if b == nil || b.burst == 0 {
+		if b == nil || b.burst == 0 || b.rate == 0 {
 			return false
 		}
 		if b.spend(now, amount) != replaced {

@@ -291,7 +291,7 @@ func getService(x *call) error {
 // takeUnits takes units of a rate limit.
 func takeUnits(x *call) error {
 	units, wait := max(x.number("units"), 1), x.duration("wait")
-	ctx, cancel := context.WithCancel(context.WithoutCancel(x.r.Context()))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), wait+answerTimeout)
 	defer cancel()
 	defer context.AfterFunc(x.api.ctx, cancel)()
 	if wait > 0 { // it is over when the caller has gone
@@ -300,7 +300,12 @@ func takeUnits(x *call) error {
 	err := x.conn.Limiters.Do(x.ctx, x.node, x.name, func(l *ratelimit.Limiter) error {
 		ok, err := l.WaitAtMost(ctx, units, wait)
 		if !ok && err == nil && wait > 0 { // the server says when its turn would be
-			ok, err = l.WaitAtMost(ctx, units, 0)
+			asked, done := context.WithTimeout(ctx, time.Second)
+			ok, err = l.WaitAtMost(asked, units, 0)
+			if !ok && asked.Err() != nil { // it does not answer: what is known here has to do
+				err = ctx.Err()
+			}
+			done()
 		}
 		if ok || err != nil && (ctx.Err() == nil || x.api.ctx.Err() != nil) {
 			return err

@@ -54,13 +54,18 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire) err
 	if err != nil {
 		return err
 	}
-	l.grantOf(m, q.Used, l.used)
+	if q.Used > 0 {
+		l.grantOf(m, q.Used, l.used)
+	}
 	if q.Back > 0 {
 		l.takeBack(m, q.Back)
 	}
 	if len(q.Leaves) == 0 || q.Amount == 0 {
 		l.answers = append(l.answers, Answer{To: q.From, Leadership: l.at})
 		return nil
+	}
+	if q.Seq == 0 {
+		return protocol.Errorf(protocol.StatusBadRequest, "an acquire has no number")
 	}
 	holdings := make([]*holding, 0, 1)
 	for k, leaf := range q.Leaves {
@@ -100,12 +105,31 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire) err
 			h.fewUntil = 0
 		}
 	}
-	c := &call{seq: q.Seq, amount: q.Amount, from: q.From}
-	if t, k := m.waitingCall(q.Seq); t != nil {
-		t.calls[k] = c
+	same := func(amount uint64, of []*holding) error { // else a number would stand for two acquires
+		if amount != q.Amount || len(of) != len(holdings) ||
+			slices.ContainsFunc(of, func(h *holding) bool { return !slices.Contains(holdings, h) }) {
+			return protocol.Errorf(protocol.StatusBadRequest, "acquire %d was sent before, with other leaves or another amount", q.Seq)
+		}
 		return nil
 	}
-	l.enqueue(m, holdings, c)
+	if t, k := m.waitingCall(q.Seq); t != nil { // it was sent again
+		c := t.calls[k]
+		if err := same(c.amount, t.holdings); err != nil {
+			return err
+		}
+		l.answers = append(l.answers, Answer{To: c.from, Leadership: l.at})
+		c.from = q.From
+		return nil
+	}
+	if k := slices.IndexFunc(m.grants, func(u *grant) bool { return u.seq == q.Seq }); k >= 0 { // its answer is lost
+		u := m.grants[k]
+		if err := same(u.amount, u.holdings); err != nil {
+			return err
+		}
+		l.answers = append(l.answers, Answer{To: q.From, Leadership: l.at, Granted: true, Until: u.until, member: m, seq: q.Seq})
+		return nil
+	}
+	l.enqueue(m, holdings, &call{seq: q.Seq, amount: q.Amount, from: q.From})
 	l.asked = append(l.asked, askedCall{m, q.Seq, q.Wait})
 	return nil
 }
@@ -235,7 +259,8 @@ type grant struct {
 	holdings []*holding
 	seq      uint64 // of the acquire
 	amount   uint64
-	place    int32 // in the heap of all, by the time until which they count
+	until    uint64 // when the client may use them last
+	place    int32  // in the heap of all, by the time until which they count
 }
 
 // Position implements container.Item.
@@ -246,9 +271,9 @@ func (u *grant) Before(*grant) bool { return false }
 
 // lend counts an amount that was taken from the leader's own buckets until the client has used it.
 func (l *Leases) lend(m *member, holdings []*holding, seq, amount uint64) {
-	u := &grant{member: m, holdings: slices.Clone(holdings), seq: seq, amount: amount}
+	u := &grant{member: m, holdings: slices.Clone(holdings), seq: seq, amount: amount, until: l.now + protocol.MaxLimitWithin}
 	m.grants = append(m.grants, u)
-	l.grants.Push(u, l.now+protocol.MaxLimitWithin+1) // a time of the log is up to 1 ms late
+	l.grants.Push(u, u.until+1) // a time of the log is up to 1 ms late
 	for _, h := range holdings {
 		l.countUnused(h, amount)
 		h.unused += amount

@@ -79,7 +79,7 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-units-uncounted", "shard/ratelimit/remote.go",
-		[]string{"l.now+protocol.MaxLimitWithin+1", "l.now+1"},
+		[]string{"u.until+1", "l.now+1"},
 		"shard/ratelimit", "TestScripts", "",
 	},
 	{
@@ -220,5 +220,15 @@ var limitFaults = []plantedFault{
 		"young-session-waits", "shard/ratelimit/remote.go",
 		[]string{"max(n.rate/(n.calling+1), 1)", "max(min(n.rate/(n.calling+1), l.newRate(h)), 1)"},
 		"shard/ratelimit", "TestScripts", "",
+	},
+	{
+		"granted-again", "shard/ratelimit/remote.go",
+		[]string{"func(u *grant) bool { return u.seq == q.Seq }); k >= 0", "func(u *grant) bool { return u.seq == q.Seq }); k > 0"},
+		"shard/ratelimit", "TestAcquireSentAgain", "",
+	},
+	{
+		"other-amount-taken", "shard/ratelimit/remote.go",
+		[]string{"if amount != q.Amount || ", "if "},
+		"shard/ratelimit", "TestAcquireSentAgain", "",
 	},
 }
