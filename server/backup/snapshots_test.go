@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,11 @@ import (
 )
 
 // testClock is a clock that stands still but for its test.
-type testClock struct{ now time.Duration }
+type testClock struct{ now atomic.Int64 }
 
-func (c *testClock) Now() time.Duration      { return c.now }
-func (c *testClock) Wall() time.Time         { return time.Unix(0, int64(c.now)) }
-func (c *testClock) advance(d time.Duration) { c.now += d }
+func (c *testClock) Now() time.Duration      { return time.Duration(c.now.Load()) }
+func (c *testClock) Wall() time.Time         { return time.Unix(0, c.now.Load()) }
+func (c *testClock) advance(d time.Duration) { c.now.Add(int64(d)) }
 
 // newSnapshots has no shard: a snapshot that is begun fails, and stays until it is asked for.
 func newSnapshots(t *testing.T, change func(*SnapshotsConfig)) (*Snapshots, *testClock) {
