@@ -276,7 +276,7 @@ func (a *app) hint(err error, code int) string {
 	var te *timeoutError
 	loss, lost := errors.AsType[*client.Loss](err)
 	switch {
-	case lost && code == exitLost && loss.Advice != "":
+	case lost && code == exitLost && loss.Advice != "" && !errors.Is(err, protocol.StatusUnauthenticated):
 		return strings.ToUpper(loss.Advice[:1]) + loss.Advice[1:] + "."
 	case errors.Is(err, client.ErrOtherCluster):
 		return "--endpoints names instances of the cluster that is meant; --cluster says which one, by its id or name."
