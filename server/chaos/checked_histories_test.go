@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/server/chaos/history"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
@@ -36,9 +35,9 @@ func topologies() []topology {
 }
 
 // historyKinds are the calls that even the shortest run must contain.
-var historyKinds = []history.Kind{history.Create, history.Acquire, history.Reduce, history.Release,
-	history.Describe, history.Ended,
-	history.Set, history.Get, history.RelaxedGet, history.CreateNode, history.DropNode, history.Believed, history.Fenced}
+var historyKinds = []callKind{callCreate, callAcquire, callReduce, callRelease,
+	callDescribe, callEnded,
+	callSet, callGet, callRelaxedGet, callCreateNode, callDropNode, callBelieved, callFenced}
 
 // faultSpan is one occurrence of a fault.
 type faultSpan struct{ from, over, recovered int64 } // it began; it was over; the cluster had recovered
@@ -49,8 +48,8 @@ type checkedRun struct {
 	spans   [][]faultSpan // by fault
 	rounds  uint64
 	took    time.Duration
-	ops     []history.Op
-	summary history.Summary
+	ops     []historyOp
+	summary historySummary
 }
 
 // TestCheckedHistories records and checks every call of every client while instances die, stop,
@@ -192,7 +191,7 @@ func (x *faultCluster) awaitRound(when string) {
 }
 
 // stopClients has the history clients finish, and reads their records.
-func (x *faultCluster) stopClients() (rounds uint64, ops []history.Op) {
+func (x *faultCluster) stopClients() (rounds uint64, ops []historyOp) {
 	x.t.Helper()
 	_ = x.clients.cmd.Process.Signal(syscall.SIGTERM)
 	<-x.clients.ended
@@ -206,7 +205,7 @@ func (x *faultCluster) stopClients() (rounds uint64, ops []history.Op) {
 		x.t.Fatal(err)
 	}
 	defer f.Close()
-	if ops, err = history.Read(f); err != nil {
+	if ops, err = readHistory(f); err != nil {
 		x.t.Fatal(err)
 	}
 	return r.Session, ops
@@ -245,7 +244,7 @@ func (h *checkedRun) run(t *testing.T, long time.Duration, seed uint64) {
 	h.took = now() - began
 
 	pictures := t.TempDir()
-	h.summary = history.Check(h.ops, history.Options{Limit: waitLimit, Pictures: pictures})
+	h.summary = checkHistory(h.ops, historyOptions{Limit: waitLimit, Pictures: pictures})
 	for _, f := range h.summary.Findings {
 		t.Error(f.What)
 	}
@@ -256,7 +255,7 @@ func (h *checkedRun) run(t *testing.T, long time.Duration, seed uint64) {
 		}
 		t.Errorf("the history and its pictures are in %s", keep)
 	}
-	if h.summary.ByResult[history.OK] < 100 || h.rounds == 0 {
+	if h.summary.ByResult[resultOK] < 100 || h.rounds == 0 {
 		t.Errorf("too little happened to mean anything: %d calls in %d rounds", h.summary.Ops, h.rounds)
 	}
 	if x.net == nil || x.disks == nil && h.copies > 1 || !timeNamespaces() || long < 5*time.Minute {
@@ -269,7 +268,7 @@ func (h *checkedRun) run(t *testing.T, long time.Duration, seed uint64) {
 	}
 }
 
-func saveHistory(dir, pictures string, ops []history.Op) error {
+func saveHistory(dir, pictures string, ops []historyOp) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -346,12 +345,12 @@ func most(list []time.Duration) string {
 }
 
 // longestIn is the longest call with an outcome that overlaps one of the spans.
-func longestIn(ops []history.Op, spans []faultSpan) string {
+func longestIn(ops []historyOp, spans []faultSpan) string {
 	longest := time.Duration(0)
 	for i := range ops {
 		op := &ops[i]
 		took := time.Duration(op.Return - op.Call)
-		if op.Return == history.Never || took <= longest || op.Kind == history.Ended || op.Kind == history.Believed {
+		if op.Return == neverReturned || took <= longest || op.Kind == callEnded || op.Kind == callBelieved {
 			continue
 		}
 		if slices.ContainsFunc(spans, func(s faultSpan) bool { return op.Call < s.recovered && op.Return > s.from }) {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
-	"github.com/signalbox-dev/signalbox/server/chaos/history"
 )
 
 // historyClientsEnv tells the test binary to be the history clients of a checked run: a
@@ -59,20 +58,20 @@ type historyClients struct {
 	endpoints []string
 
 	mu  sync.Mutex
-	ops []history.Op
+	ops []historyOp
 
 	stores sync.Mutex
 	tokens map[string]uint64 // the highest token that was written with, by name
 }
 
-func (x *historyClients) add(op history.Op) {
+func (x *historyClients) add(op historyOp) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.ops = append(x.ops, op)
 }
 
 // timed makes a call and notes it. The outcome of one that failed in no way of its own is unknown.
-func (x *historyClients) timed(op history.Op, call func(ctx context.Context, op *history.Op) error) history.Op {
+func (x *historyClients) timed(op historyOp, call func(ctx context.Context, op *historyOp) error) historyOp {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	op.Call = int64(now())
@@ -80,19 +79,19 @@ func (x *historyClients) timed(op history.Op, call func(ctx context.Context, op 
 	op.Return = int64(now())
 	switch {
 	case err == nil:
-		op.Result = history.OK
+		op.Result = resultOK
 	case errors.Is(err, client.ErrOutcomeUnknown):
-		op.Result, op.Return, op.Why = history.Unknown, history.Never, err.Error()
+		op.Result, op.Return, op.Why = resultUnknown, neverReturned, err.Error()
 	case errors.Is(err, client.ErrNotAcquired):
-		op.Result = history.NotAcquired
+		op.Result = resultNotAcquired
 	case errors.Is(err, client.ErrNotFound):
-		op.Result = history.NotFound
+		op.Result = resultNotFound
 	case errors.Is(err, client.ErrAlreadyExists):
-		op.Result = history.Exists
+		op.Result = resultExists
 	case errors.Is(err, client.ErrPreconditionFailed):
-		op.Result = history.Refused
+		op.Result = resultRefused
 	default:
-		op.Result, op.Return, op.Why = history.Unknown, history.Never, err.Error()
+		op.Result, op.Return, op.Why = resultUnknown, neverReturned, err.Error()
 	}
 	x.add(op)
 	return op
@@ -122,7 +121,7 @@ func runHistoryClients(text string) int {
 	}
 	defer f.Close()
 	buffered := bufio.NewWriter(f)
-	out := history.NewWriter(buffered)
+	out := newHistoryWriter(buffered)
 	for i, op := range x.ops {
 		if err := out.End(uint64(i+1), op); err != nil {
 			return failed(err)
@@ -238,21 +237,21 @@ func (x *historyClient) closeSession() {
 	err := x.s.Close(ctx)
 	gone := int64(now())
 	if err != nil || !errors.Is(x.s.Err(), client.ErrSessionClosed) {
-		gone = history.Never // a session that was not renewed in time is over for its client; the server may notice later
+		gone = neverReturned // a session that was not renewed in time is over for its client; the server may notice later
 	}
 	for name := range x.names {
-		x.add(history.Op{Kind: history.Ended, Name: name, Lane: x.lane, Session: x.s.ID(), Call: x.lastAlive,
-			Return: gone, Result: history.OK})
+		x.add(historyOp{Kind: callEnded, Name: name, Lane: x.lane, Session: x.s.ID(), Call: x.lastAlive,
+			Return: gone, Result: resultOK})
 	}
 }
 
 // op is a call on behalf of the session.
-func (x *historyClient) op(kind history.Kind, name string) history.Op {
-	return history.Op{Kind: kind, Name: name, Lane: x.lane, Process: x.lane, Session: x.s.ID()}
+func (x *historyClient) op(kind callKind, name string) historyOp {
+	return historyOp{Kind: kind, Name: name, Lane: x.lane, Process: x.lane, Session: x.s.ID()}
 }
 
-func (x *historyClient) noteOutcome(op history.Op) history.Op {
-	if op.Result == history.Unknown {
+func (x *historyClient) noteOutcome(op historyOp) historyOp {
+	if op.Result == resultUnknown {
 		x.unknownOutcome = true
 	}
 	return op
@@ -267,9 +266,9 @@ func (x *historyClient) prepare(round int) error {
 		return err
 	}
 	for k := range semaphoresPerRound {
-		op := x.op(history.Create, semaphoreOf(round, k))
+		op := x.op(callCreate, semaphoreOf(round, k))
 		op.Limit = uint64(k + 1)
-		x.timed(op, func(ctx context.Context, op *history.Op) error { return x.s.Create(ctx, op.Name, op.Limit, nil) })
+		x.timed(op, func(ctx context.Context, op *historyOp) error { return x.s.Create(ctx, op.Name, op.Limit, nil) })
 	}
 	x.closeSession()
 	return nil
@@ -311,7 +310,7 @@ func (x *historyClient) round(round int, r *rand.Rand) error {
 // owners.
 func (x *historyClient) rereadRound(round int) {
 	for k := range configsPerRound {
-		x.get(history.Get, configOf(round, k), client.Strict)
+		x.get(callGet, configOf(round, k), client.Strict)
 	}
 	x.describe(semaphoreOf(round, round%semaphoresPerRound))
 }
@@ -320,7 +319,7 @@ func (x *historyClient) rereadRound(round int) {
 func (x *historyClient) acquireAndRelease(name string, r *rand.Rand) {
 	var lease *client.Lease
 	var accepted sync.Mutex
-	op := x.op(history.Acquire, name)
+	op := x.op(callAcquire, name)
 	op.Count = 1
 	if r.IntN(4) == 0 && name[len(name)-1] != '0' {
 		op.Count = 2 // the smallest has one only
@@ -328,7 +327,7 @@ func (x *historyClient) acquireAndRelease(name string, r *rand.Rand) {
 	wait := []time.Duration{0, 50 * time.Millisecond, 2 * time.Second}[r.IntN(3)]
 	op.Try = wait == 0
 	x.names[name] = true
-	op = x.noteOutcome(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
+	op = x.noteOutcome(x.timed(op, func(ctx context.Context, op *historyOp) (err error) {
 		lease, err = x.s.Acquire(ctx, name, client.Count(op.Count), client.Wait(wait),
 			client.OnQueued(func(order uint64) {
 				accepted.Lock()
@@ -344,28 +343,28 @@ func (x *historyClient) acquireAndRelease(name string, r *rand.Rand) {
 		}
 		return err
 	}))
-	if op.Result != history.OK {
+	if op.Result != resultOK {
 		return
 	}
 	x.believe(lease, time.Duration(r.IntN(5))*time.Millisecond)
 	if lease.Count() > 1 && r.IntN(2) == 0 {
-		low := x.op(history.Reduce, name)
+		low := x.op(callReduce, name)
 		low.Count, low.Token = 1, lease.Token()
 		if x.noteOutcome(x.timed(low,
-			func(ctx context.Context, op *history.Op) error { return lease.Reduce(ctx, 1) })).Result != history.OK {
+			func(ctx context.Context, op *historyOp) error { return lease.Reduce(ctx, 1) })).Result != resultOK {
 			return
 		}
 	}
-	back := x.op(history.Release, name)
+	back := x.op(callRelease, name)
 	back.Token = lease.Token()
-	x.noteOutcome(x.timed(back, func(ctx context.Context, _ *history.Op) error { return lease.Release(ctx) }))
+	x.noteOutcome(x.timed(back, func(ctx context.Context, _ *historyOp) error { return lease.Release(ctx) }))
 }
 
 // believe relies on a lease for a while, and writes with its token to a store that refuses lower
 // ones.
 func (x *historyClient) believe(lease *client.Lease, d time.Duration) {
-	op := x.op(history.Believed, lease.Name())
-	op.Count, op.Token, op.Result = lease.Count(), lease.Token(), history.OK
+	op := x.op(callBelieved, lease.Name())
+	op.Count, op.Token, op.Result = lease.Count(), lease.Token(), resultOK
 	if !lease.Held() {
 		return
 	}
@@ -390,15 +389,15 @@ func (x *historyClient) believe(lease *client.Lease, d time.Duration) {
 func (x *historyClient) writeFenced(lease *client.Lease) {
 	x.stores.Lock()
 	defer x.stores.Unlock()
-	op := x.op(history.Fenced, lease.Name())
+	op := x.op(callFenced, lease.Name())
 	op.Call, op.Token, op.Seen = int64(now()), lease.Token(), x.tokens[lease.Name()]
 	if op.Token < op.Seen {
-		op.Result = history.Refused
+		op.Result = resultRefused
 		if lease.Held() {
 			op.Count = 1
 		}
 	} else {
-		op.Result = history.OK
+		op.Result = resultOK
 		x.tokens[lease.Name()] = op.Token
 	}
 	op.Return = op.Call
@@ -407,25 +406,25 @@ func (x *historyClient) writeFenced(lease *client.Lease) {
 
 func (x *historyClient) describe(name string) {
 	torn := false
-	x.timedUnless(&torn, x.op(history.Describe, name), func(ctx context.Context, op *history.Op) error {
+	x.timedUnless(&torn, x.op(callDescribe, name), func(ctx context.Context, op *historyOp) error {
 		d, err := x.s.Node().Describe(ctx, name, client.IncludeOwners(), client.IncludeWaiters(), client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
 		}
 		torn, op.Limit = d.Torn, d.Limit
 		for _, o := range d.Owners {
-			op.Owners = append(op.Owners, history.Entry{Session: o.Session, Count: o.Count, Order: o.Token})
+			op.Owners = append(op.Owners, historyEntry{Session: o.Session, Count: o.Count, Order: o.Token})
 		}
 		for _, w := range d.Waiters {
-			op.Waiters = append(op.Waiters, history.Entry{Session: w.Session, Count: w.Count, Order: w.Place})
+			op.Waiters = append(op.Waiters, historyEntry{Session: w.Session, Count: w.Count, Order: w.Place})
 		}
 		return nil
 	})
 }
 
 // timedUnless is timed, but repeats a call whose answer is of several moments.
-func (x *historyClient) timedUnless(skip *bool, op history.Op, call func(ctx context.Context, op *history.Op) error) {
-	x.timed(op, func(ctx context.Context, op *history.Op) error {
+func (x *historyClient) timedUnless(skip *bool, op historyOp, call func(ctx context.Context, op *historyOp) error) {
+	x.timed(op, func(ctx context.Context, op *historyOp) error {
 		for {
 			op.Call, op.Owners, op.Waiters = int64(now()), nil, nil
 			if err := call(ctx, op); err != nil || !*skip {
@@ -436,8 +435,8 @@ func (x *historyClient) timedUnless(skip *bool, op history.Op, call func(ctx con
 }
 
 // get reads a configuration.
-func (x *historyClient) get(kind history.Kind, name string, c client.Consistency) history.Op {
-	return x.timed(x.op(kind, name), func(ctx context.Context, op *history.Op) error {
+func (x *historyClient) get(kind callKind, name string, c client.Consistency) historyOp {
+	return x.timed(x.op(kind, name), func(ctx context.Context, op *historyOp) error {
 		v, err := x.s.Config(name).Get(ctx, client.ReadConsistency(c))
 		op.Version, op.Data = v.Version, string(v.Data)
 		return err
@@ -446,38 +445,38 @@ func (x *historyClient) get(kind history.Kind, name string, c client.Consistency
 
 // readOwn writes a configuration, and reads it relaxed a moment later.
 func (x *historyClient) readOwn(name, data string, r *rand.Rand) {
-	op := x.op(history.Set, name)
+	op := x.op(callSet, name)
 	op.Data = data
-	x.noteOutcome(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
+	x.noteOutcome(x.timed(op, func(ctx context.Context, op *historyOp) (err error) {
 		op.Version, err = x.s.Config(name).Set(ctx, []byte(data))
 		return err
 	}))
 	time.Sleep(time.Duration(r.Int64N(int64(readDelay))))
-	x.get(history.RelaxedGet, name, client.Relaxed)
+	x.get(callRelaxedGet, name, client.Relaxed)
 }
 
 func (x *historyClient) configure(name string, version *uint64, data string, what int) {
 	cfg := x.s.Config(name)
-	op := x.op(history.Set, name)
+	op := x.op(callSet, name)
 	op.Data = data
 	switch {
 	case what == 0:
-		op = x.get(history.Get, name, client.Strict)
+		op = x.get(callGet, name, client.Strict)
 	case what == 1:
-		op = x.get(history.RelaxedGet, name, client.Relaxed)
+		op = x.get(callRelaxedGet, name, client.Relaxed)
 	case what == 2 && *version > 0:
 		op.Guarded, op.Want = true, *version
-		op = x.noteOutcome(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
+		op = x.noteOutcome(x.timed(op, func(ctx context.Context, op *historyOp) (err error) {
 			op.Version, err = cfg.Set(ctx, []byte(data), client.IfVersion(op.Want))
 			return err
 		}))
 	default:
-		op = x.noteOutcome(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
+		op = x.noteOutcome(x.timed(op, func(ctx context.Context, op *historyOp) (err error) {
 			op.Version, err = cfg.Set(ctx, []byte(data))
 			return err
 		}))
 	}
-	if op.Result == history.OK && op.Version > 0 {
+	if op.Result == resultOK && op.Version > 0 {
 		*version = op.Version
 	}
 }
@@ -487,7 +486,7 @@ func (x *historyClient) nodes(round int, r *rand.Rand) {
 	path := fmt.Sprintf("/made-%d", round)
 	for range 3 {
 		if r.IntN(2) == 0 {
-			x.timed(history.Op{Kind: history.CreateNode, Name: path, Lane: x.lane}, func(ctx context.Context, op *history.Op) error {
+			x.timed(historyOp{Kind: callCreateNode, Name: path, Lane: x.lane}, func(ctx context.Context, op *historyOp) error {
 				n, err := admin.Nodes(x.c).Create(ctx, path, admin.NodeConfig{})
 				if err == nil {
 					op.Token = n.ID
@@ -495,8 +494,8 @@ func (x *historyClient) nodes(round int, r *rand.Rand) {
 				return err
 			})
 		} else {
-			x.timed(history.Op{Kind: history.DropNode, Name: path, Lane: x.lane},
-				func(ctx context.Context, _ *history.Op) error {
+			x.timed(historyOp{Kind: callDropNode, Name: path, Lane: x.lane},
+				func(ctx context.Context, _ *historyOp) error {
 					_, err := admin.Nodes(x.c).Delete(ctx, path, admin.DeleteOptions{Force: true, Reason: "test"})
 					return err
 				})

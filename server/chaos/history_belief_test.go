@@ -1,4 +1,4 @@
-package history
+package chaos
 
 import (
 	"cmp"
@@ -10,19 +10,19 @@ import (
 // checkBeliefs checks leases that were relied on: at no moment more units of a semaphore than it
 // has. Limits are the highest that the semaphore ever had. A semaphore that was not created has no
 // limit.
-func checkBeliefs(ops []*Op) error {
+func checkBeliefs(ops []*historyOp) error {
 	limit := uint64(0)
 	type edge struct {
 		at    int64
 		enter bool
-		op    *Op
+		op    *historyOp
 	}
 	var edges []edge
 	for _, op := range ops {
 		switch {
-		case op.Kind == Create || op.Kind == Resize:
+		case op.Kind == callCreate || op.Kind == callResize:
 			limit = max(limit, op.Limit)
-		case op.Kind == Believed && op.Return != Never:
+		case op.Kind == callBelieved && op.Return != neverReturned:
 			edges = append(edges, edge{op.Call, true, op}, edge{op.Return, false, op})
 		}
 	}
@@ -36,7 +36,7 @@ func checkBeliefs(ops []*Op) error {
 		}
 		return 0
 	})
-	var held []*Op
+	var held []*historyOp
 	for _, e := range edges {
 		if !e.enter {
 			if i := slices.Index(held, e.op); i >= 0 {
@@ -50,8 +50,8 @@ func checkBeliefs(ops []*Op) error {
 		}
 		if e.op.Count > room {
 			return fmt.Errorf("%s: session %d relied on %s with token %d while others held %s of %s: %s",
-				e.op.Name, e.op.Session, amount(e.op.Count), e.op.Token,
-				amount(limit-room), amount(limit), holders(held))
+				e.op.Name, e.op.Session, unitsText(e.op.Count), e.op.Token,
+				unitsText(limit-room), unitsText(limit), holders(held))
 		}
 		if e.op.Call < e.op.Return {
 			held = append(held, e.op)
@@ -60,7 +60,7 @@ func checkBeliefs(ops []*Op) error {
 	return nil
 }
 
-func holders(held []*Op) (text string) {
+func holders(held []*historyOp) (text string) {
 	for i, h := range held {
 		if i > 0 {
 			text += ", "
@@ -73,23 +73,23 @@ func holders(held []*Op) (text string) {
 // checkFences checks writes to a store that refuses a token lower than the highest it has seen.
 // What was written never goes back. No write is refused while its lease is still relied on (Count
 // is 1 then).
-func checkFences(ops []*Op) error {
+func checkFences(ops []*historyOp) error {
 	last := uint64(0)
 	for _, op := range ops { // in the store's order
-		if op.Kind != Fenced {
+		if op.Kind != callFenced {
 			continue
 		}
 		switch {
 		case op.Seen < last:
 			return fmt.Errorf("%s: the store forgot token %d, and said %d", op.Name, last, op.Seen)
-		case op.Result == OK && op.Token < op.Seen:
+		case op.Result == resultOK && op.Token < op.Seen:
 			return fmt.Errorf("%s: token %d was written after token %d", op.Name, op.Token, op.Seen)
-		case op.Result == Refused && op.Count > 0:
+		case op.Result == resultRefused && op.Count > 0:
 			return fmt.Errorf("%s: token %d was refused for token %d, while session %d believed in its lease",
 				op.Name, op.Token, op.Seen, op.Session)
 		}
 		last = max(last, op.Seen)
-		if op.Result == OK {
+		if op.Result == resultOK {
 			last = max(last, op.Token)
 		}
 	}

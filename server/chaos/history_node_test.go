@@ -1,4 +1,4 @@
-package history
+package chaos
 
 import (
 	"fmt"
@@ -6,39 +6,39 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// node is the state of a path in the catalogue. Ids only grow.
-type node struct {
+// nodeState is the state of a path in the catalogue. Ids only grow.
+type nodeState struct {
 	exists bool
 	id     uint64 // 0: not known
 	last   uint64 // the highest that is known
 }
 
-func (n node) next(op *Op) []any {
-	made := node{true, op.Token, max(n.last, op.Token)}
-	gone := node{last: n.last}
+func (n nodeState) next(op *historyOp) []any {
+	made := nodeState{true, op.Token, max(n.last, op.Token)}
+	gone := nodeState{last: n.last}
 	switch op.Kind {
-	case CreateNode:
+	case callCreateNode:
 		switch {
-		case op.Result == OK && !n.exists && op.Token > n.last:
+		case op.Result == resultOK && !n.exists && op.Token > n.last:
 			return []any{made}
-		case op.Result == Exists && n.exists:
+		case op.Result == resultExists && n.exists:
 			return []any{n}
-		case op.Result == Unknown && !n.exists:
+		case op.Result == resultUnknown && !n.exists:
 			return []any{n, made}
-		case op.Result == Unknown:
+		case op.Result == resultUnknown:
 			return []any{n}
 		}
-	case DropNode:
+	case callDropNode:
 		switch {
-		case op.Result == OK:
+		case op.Result == resultOK:
 			// The client repeats the drop when its connection breaks, and takes it for its own when
 			// the node is gone.
 			return []any{gone}
-		case op.Result == NotFound && !n.exists:
+		case op.Result == resultNotFound && !n.exists:
 			return []any{n}
-		case op.Result == Unknown && n.exists:
+		case op.Result == resultUnknown && n.exists:
 			return []any{n, gone}
-		case op.Result == Unknown:
+		case op.Result == resultUnknown:
 			return []any{n}
 		}
 	}
@@ -48,24 +48,24 @@ func (n node) next(op *Op) []any {
 // possibleRepeats are what a call may have done besides what it was told: the client asks again
 // when a connection is lost, and if somebody undid the first doing meanwhile, the second does it
 // again.
-func (o *Op) possibleRepeats() []*Op {
-	if o.Result != OK {
+func (o *historyOp) possibleRepeats() []*historyOp {
+	if o.Result != resultOK {
 		return nil
 	}
 	first := *o
-	first.Result, first.Token = Unknown, 0
-	return []*Op{&first}
+	first.Result, first.Token = resultUnknown, 0
+	return []*historyOp{&first}
 }
 
 var nodeModel = porcupine.NondeterministicModel{
-	Init: func() []any { return []any{node{}} },
-	Step: func(state, input, _ any) []any { return state.(node).next(input.(*Op)) },
+	Init: func() []any { return []any{nodeState{}} },
+	Step: func(state, input, _ any) []any { return state.(nodeState).next(input.(*historyOp)) },
 	DescribeOperation: func(input, _ any) string {
-		op := input.(*Op)
+		op := input.(*historyOp)
 		return fmt.Sprintf("%s: %s %d", op.Kind, op.Result, op.Token)
 	},
 	DescribeState: func(a any) string {
-		if n := a.(node); n.exists {
+		if n := a.(nodeState); n.exists {
 			return fmt.Sprintf("node %d", n.id)
 		}
 		return "none"

@@ -1,4 +1,4 @@
-package history
+package chaos
 
 import (
 	"cmp"
@@ -12,48 +12,48 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Options of Check.
-type Options struct {
+// historyOptions are the options of checkHistory.
+type historyOptions struct {
 	Limit    time.Duration // limit of the search over one name, default a minute; a search that is cut short is a finding
 	Pictures string        // folder for the picture of each name whose calls fit no order; empty: no pictures
 }
 
-// Finding is what is wrong about a name.
-type Finding struct {
+// historyFinding is what is wrong about a name.
+type historyFinding struct {
 	Name    string
 	What    string
-	Picture string // file, if there is one
-	Ops     []Op   // the name's history
+	Picture string      // file, if there is one
+	Ops     []historyOp // the name's history
 }
 
-// Summary is what was checked.
-type Summary struct {
+// historySummary is what was checked.
+type historySummary struct {
 	Names, Ops, Unknown int
-	ByKind              map[Kind]int
-	ByResult            map[Result]int
+	ByKind              map[callKind]int
+	ByResult            map[callResult]int
 	Longest             time.Duration // of a call
-	LongestCall         Op
+	LongestCall         historyOp
 	MaxPerName          int
-	Findings            []Finding
+	Findings            []historyFinding
 }
 
-// Check checks a history, one name after the other.
-func Check(ops []Op, o Options) Summary {
+// checkHistory checks a history, one name after the other.
+func checkHistory(ops []historyOp, o historyOptions) historySummary {
 	if o.Limit <= 0 {
 		o.Limit = time.Minute
 	}
-	s := Summary{ByKind: map[Kind]int{}, ByResult: map[Result]int{}}
-	byName := map[string][]*Op{}
+	s := historySummary{ByKind: map[callKind]int{}, ByResult: map[callResult]int{}}
+	byName := map[string][]*historyOp{}
 	for i := range ops {
 		op := &ops[i]
 		byName[op.Name] = append(byName[op.Name], op)
 		s.Ops++
 		s.ByKind[op.Kind]++
-		if op.Kind == Ended || op.Kind == Believed || op.Kind == Fenced {
+		if op.Kind == callEnded || op.Kind == callBelieved || op.Kind == callFenced {
 			continue
 		}
 		s.ByResult[op.Result]++
-		if op.Result == Unknown {
+		if op.Result == resultUnknown {
 			s.Unknown++
 		} else if op.took() > s.Longest {
 			s.Longest, s.LongestCall = op.took(), *op
@@ -64,12 +64,12 @@ func Check(ops []Op, o Options) Summary {
 	for _, name := range names {
 		list := byName[name]
 		s.MaxPerName = max(s.MaxPerName, len(list))
-		slices.SortStableFunc(list, func(a, b *Op) int { return cmp.Compare(a.Call, b.Call) })
+		slices.SortStableFunc(list, func(a, b *historyOp) int { return cmp.Compare(a.Call, b.Call) })
 		what, picture := checkName(name, list, o)
 		if what == "" {
 			continue
 		}
-		f := Finding{Name: name, What: what, Picture: picture}
+		f := historyFinding{Name: name, What: what, Picture: picture}
 		for _, op := range list {
 			f.Ops = append(f.Ops, *op)
 		}
@@ -79,8 +79,8 @@ func Check(ops []Op, o Options) Summary {
 }
 
 // checkName says what is wrong about the calls on a name.
-func checkName(name string, list []*Op, o Options) (what, picture string) {
-	for _, f := range []func([]*Op) error{checkBeliefs, checkFences, checkRelaxedReads} {
+func checkName(name string, list []*historyOp, o historyOptions) (what, picture string) {
+	for _, f := range []func([]*historyOp) error{checkBeliefs, checkFences, checkRelaxedReads} {
 		if err := f(list); err != nil {
 			return err.Error(), ""
 		}
@@ -88,17 +88,17 @@ func checkName(name string, list []*Op, o Options) (what, picture string) {
 	nd, history := semaphoreModel, []porcupine.Operation(nil)
 	for _, op := range list {
 		switch op.Kind {
-		case Believed, Fenced, RelaxedGet:
+		case callBelieved, callFenced, callRelaxedGet:
 			continue
-		case Set, Get:
+		case callSet, callGet:
 			nd = configModel
-		case CreateNode, DropNode:
+		case callCreateNode, callDropNode:
 			nd = nodeModel
 			for _, first := range op.possibleRepeats() {
 				history = append(history, porcupine.Operation{ClientId: op.Lane, Input: first, Call: op.Call, Return: op.Return})
 			}
 		default:
-			history = append(history, steps(op)...)
+			history = append(history, stepsOf(op)...)
 			continue
 		}
 		history = append(history, porcupine.Operation{ClientId: op.Lane, Input: op, Call: op.Call, Return: op.Return})

@@ -1,4 +1,4 @@
-package history
+package chaos
 
 import (
 	"fmt"
@@ -19,8 +19,8 @@ import (
 type semaphore struct {
 	exists, ephemeral bool
 	limit             uint64
-	last              uint64  // the highest order id known to have been given out
-	owners, queue     []Entry // never changed in place: states share them
+	last              uint64         // the highest order id known to have been given out
+	owners, queue     []historyEntry // never changed in place: states share them
 }
 
 func (s *semaphore) equal(o *semaphore) bool {
@@ -30,7 +30,7 @@ func (s *semaphore) equal(o *semaphore) bool {
 
 func (s *semaphore) hash() uint64 {
 	h := s.last*31 + s.limit
-	for _, list := range [][]Entry{s.owners, s.queue} {
+	for _, list := range [][]historyEntry{s.owners, s.queue} {
 		for _, e := range list {
 			h = (h ^ e.Session ^ e.Order<<20 ^ e.Count<<40) * 0x100000001b3
 		}
@@ -44,8 +44,8 @@ func (s *semaphore) String() string {
 		return fmt.Sprintf("none, last %d", s.last)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "limit %s, last %d", amount(s.limit), s.last)
-	for i, list := range [][]Entry{s.owners, s.queue} {
+	fmt.Fprintf(&b, "limit %s, last %d", unitsText(s.limit), s.last)
+	for i, list := range [][]historyEntry{s.owners, s.queue} {
 		for _, e := range list {
 			fmt.Fprintf(&b, "; %s %s", []string{"held by", "wanted by"}[i], e)
 		}
@@ -53,11 +53,11 @@ func (s *semaphore) String() string {
 	return b.String()
 }
 
-func (e Entry) String() string {
-	return fmt.Sprintf("%s (%s, order %d)", sessionName(e.Session), amount(e.Count), e.Order)
+func (e historyEntry) String() string {
+	return fmt.Sprintf("%s (%s, order %d)", sessionName(e.Session), unitsText(e.Count), e.Order)
 }
 
-func amount(n uint64) string {
+func unitsText(n uint64) string {
 	if n == math.MaxUint64 {
 		return "all"
 	}
@@ -91,11 +91,13 @@ func (s *semaphore) grantWaiters() {
 	}
 }
 
-func find(list []Entry, session uint64) int {
-	return slices.IndexFunc(list, func(e Entry) bool { return e.Session == session })
+func entryOf(list []historyEntry, session uint64) int {
+	return slices.IndexFunc(list, func(e historyEntry) bool { return e.Session == session })
 }
 
-func without(list []Entry, i int) []Entry { return slices.Delete(slices.Clone(list), i, i+1) }
+func without(list []historyEntry, i int) []historyEntry {
+	return slices.Delete(slices.Clone(list), i, i+1)
+}
 
 // The steps that calls on semaphores are made of. An acquire is two: it enters, and later it is
 // granted or gives up.
@@ -119,23 +121,23 @@ const (
 // step is what porcupine orders.
 type step struct {
 	kind   stepKind
-	op     *Op
+	op     *historyOp
 	order  uint64 // stepEnqueue: the order id; 0: not reported
 	maybe  bool   // it may not happen at all
 	strict bool   // stepGiveUp: it was in the queue for certain
 }
 
 // singleSteps are the ops that are one step.
-var singleSteps = map[Kind]stepKind{
-	Create: stepCreate, Delete: stepDelete, Resize: stepResize, Reduce: stepReduce, Release: stepRelease,
-	Describe: stepDescribe, Ended: stepSessionEnd,
+var singleSteps = map[callKind]stepKind{
+	callCreate: stepCreate, callDelete: stepDelete, callResize: stepResize, callReduce: stepReduce, callRelease: stepRelease,
+	callDescribe: stepDescribe, callEnded: stepSessionEnd,
 }
 
-// steps are what an op is made of, each with the time in which it must have happened.
-func steps(op *Op) []porcupine.Operation {
+// stepsOf splits an op into steps, each with the time in which it must have happened.
+func stepsOf(op *historyOp) []porcupine.Operation {
 	part := func(k stepKind, from, to int64) porcupine.Operation {
 		return porcupine.Operation{ClientId: op.Lane,
-			Input: &step{kind: k, op: op, maybe: op.Result == Unknown}, Call: from, Return: to}
+			Input: &step{kind: k, op: op, maybe: op.Result == resultUnknown}, Call: from, Return: to}
 	}
 	one := func(k stepKind) []porcupine.Operation { return []porcupine.Operation{part(k, op.Call, op.Return)} }
 	if k, single := singleSteps[op.Kind]; single {
@@ -147,9 +149,9 @@ func steps(op *Op) []porcupine.Operation {
 	}
 	// An acquire.
 	switch {
-	case op.Result == NotFound:
+	case op.Result == resultNotFound:
 		return one(stepNotFound)
-	case op.Result == NotAcquired && op.Try:
+	case op.Result == resultNotAcquired && op.Try:
 		return one(stepTryFails)
 	}
 	in := part(stepEnqueue, op.Call, op.Return)
@@ -159,9 +161,9 @@ func steps(op *Op) []porcupine.Operation {
 		in.Return, enter.maybe = op.Queued, false
 	}
 	switch op.Result {
-	case OK:
+	case resultOK:
 		return []porcupine.Operation{in, part(stepGrant, max(op.Call, op.Queued), op.Return)}
-	case NotAcquired:
+	case resultNotAcquired:
 		// The wait may have ended before the caller learned of its beginning: the report may have
 		// waited for a reader, or been lost and repeated.
 		out := part(stepGiveUp, op.Call, op.Return)
@@ -193,7 +195,7 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 	n, op := *s, st.op
 	switch st.kind {
 	case stepCreate:
-		if op.Result == Exists {
+		if op.Result == resultExists {
 			return s, s.exists
 		}
 		n.exists, n.limit = true, op.Limit
@@ -201,14 +203,14 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 	case stepDelete:
 		empty := len(s.owners)+len(s.queue) == 0
 		switch op.Result {
-		case NotFound:
+		case resultNotFound:
 			return s, !s.exists
-		case Refused:
+		case resultRefused:
 			return s, s.exists && !empty
 		}
 		return &semaphore{last: s.last}, s.exists && empty
 	case stepResize:
-		if op.Result == NotFound {
+		if op.Result == resultNotFound {
 			return s, !s.exists
 		}
 		n.limit = op.Limit
@@ -221,23 +223,23 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 			}
 			n.exists, n.ephemeral, n.limit = true, true, math.MaxUint64
 		}
-		if find(s.owners, op.Session) >= 0 || find(s.queue, op.Session) >= 0 || st.order != 0 && st.order <= s.last {
+		if entryOf(s.owners, op.Session) >= 0 || entryOf(s.queue, op.Session) >= 0 || st.order != 0 && st.order <= s.last {
 			return s, false
 		}
 		if op.Try && (len(s.queue) > 0 || !n.fits(op.Count)) {
 			return s, false
 		}
 		n.last = max(s.last, st.order)
-		n.queue = append(slices.Clone(s.queue), Entry{Session: op.Session, Count: op.Count, Order: st.order})
+		n.queue = append(slices.Clone(s.queue), historyEntry{Session: op.Session, Count: op.Count, Order: st.order})
 		n.grantWaiters()
 		return &n, true
 	case stepGrant:
-		i := find(s.owners, op.Session)
+		i := entryOf(s.owners, op.Session)
 		return s, i >= 0 && s.owners[i].Order == op.Token && s.owners[i].Count == op.Count
 	case stepGiveUp:
-		i := find(s.queue, op.Session)
+		i := entryOf(s.queue, op.Session)
 		if i < 0 {
-			return s, !st.strict && find(s.owners, op.Session) < 0
+			return s, !st.strict && entryOf(s.owners, op.Session) < 0
 		}
 		n.queue = without(s.queue, i)
 		n.grantWaiters()
@@ -247,7 +249,7 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 	case stepNotFound:
 		return s, !s.exists
 	case stepReduce:
-		i := find(s.owners, op.Session)
+		i := entryOf(s.owners, op.Session)
 		if i < 0 || s.owners[i].Order != op.Token || s.owners[i].Count < op.Count {
 			return s, false
 		}
@@ -256,7 +258,7 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 		n.grantWaiters()
 		return &n, true
 	case stepRelease:
-		i := find(s.owners, op.Session)
+		i := entryOf(s.owners, op.Session)
 		if i < 0 || s.owners[i].Order != op.Token {
 			return s, false
 		}
@@ -264,15 +266,15 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 		n.grantWaiters()
 		return &n, true
 	case stepSessionEnd:
-		if i := find(s.owners, op.Session); i >= 0 {
+		if i := entryOf(s.owners, op.Session); i >= 0 {
 			n.owners = without(s.owners, i)
-		} else if i := find(s.queue, op.Session); i >= 0 {
+		} else if i := entryOf(s.queue, op.Session); i >= 0 {
 			n.queue = without(s.queue, i)
 		}
 		n.grantWaiters()
 		return &n, true
 	case stepDescribe:
-		if op.Result == NotFound {
+		if op.Result == resultNotFound {
 			return s, !s.exists
 		}
 		return s, s.exists && op.Limit == s.limit && sameEntries(s.owners, op.Owners) && sameEntries(s.queue, op.Waiters)
@@ -282,8 +284,8 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 
 // sameEntries reports whether what was seen is what is there; an order id that nobody was told may
 // be any.
-func sameEntries(there, seen []Entry) bool {
-	return slices.EqualFunc(there, seen, func(a, b Entry) bool {
+func sameEntries(there, seen []historyEntry) bool {
+	return slices.EqualFunc(there, seen, func(a, b historyEntry) bool {
 		return a.Session == b.Session && a.Count == b.Count && (a.Order == b.Order || a.Order == 0)
 	})
 }
@@ -315,7 +317,7 @@ func (st *step) String() string {
 	case stepResize:
 		text = fmt.Sprintf("resize to %d", op.Limit)
 	case stepEnqueue:
-		text = fmt.Sprintf("%s acquires %s", sessionName(op.Session), amount(op.Count))
+		text = fmt.Sprintf("%s acquires %s", sessionName(op.Session), unitsText(op.Count))
 		if st.order != 0 {
 			return fmt.Sprintf("%s: place %d", text, st.order)
 		}
@@ -328,16 +330,16 @@ func (st *step) String() string {
 	case stepGiveUp:
 		return sessionName(op.Session) + " gives up"
 	case stepTryFails, stepNotFound:
-		text = fmt.Sprintf("%s tries %s", sessionName(op.Session), amount(op.Count))
+		text = fmt.Sprintf("%s tries %s", sessionName(op.Session), unitsText(op.Count))
 	case stepReduce:
-		text = fmt.Sprintf("%s lowers %d to %s", sessionName(op.Session), op.Token, amount(op.Count))
+		text = fmt.Sprintf("%s lowers %d to %s", sessionName(op.Session), op.Token, unitsText(op.Count))
 	case stepRelease:
 		text = fmt.Sprintf("%s releases %d", sessionName(op.Session), op.Token)
 	case stepSessionEnd:
 		return sessionName(op.Session) + " is gone"
 	case stepDescribe:
 		text = "describe"
-		if op.Result == OK {
+		if op.Result == resultOK {
 			return (&semaphore{exists: true, limit: op.Limit, owners: op.Owners, queue: op.Waiters}).String()
 		}
 	}
