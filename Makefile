@@ -169,10 +169,9 @@ screenshot: ## remake the README's picture of the console, server/console/consol
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/replica/logstore ./shard/replica/wal ./shard/process/... ./shard/ratelimit ./shard/rollout \
-	  ./server/backup ./server/cluster ./server/delivery ./server/failuredetector ./server/httpapi/machine ./server/governor ./server/metrics \
+	  ./server/backup ./server/cluster ./server/delivery ./server/deploy/monitoring/dashboards ./server/failuredetector ./server/httpapi/machine ./server/governor ./server/metrics \
 	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate ./client/ratelimit -update
 	go test ./client -run TestSavedFormat -update
-	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 	go test ./server/httpapi -run TestOpenAPI -update
 	cd server/deploy/charttest && go test . -update

@@ -15,7 +15,6 @@ var wholeFiles = map[string]string{
 	"server/audit/position.go":                       "replaced often, and not synced; after file.CheckRegular",
 	"server/certs/certstest/certstest.go":            "tests",
 	"server/file/file.go":                            "the package itself",
-	"server/deploy/monitoring/dashboards/main.go":    "a program of make golden",
 	"server/servertest/leftover/process_linux.go":    "/proc",
 	"server/servertest/port/port.go":                 "/proc",
 }

@@ -1,4 +1,4 @@
-package main
+package dashboards
 
 import (
 	"fmt"

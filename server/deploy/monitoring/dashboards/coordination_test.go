@@ -1,4 +1,4 @@
-package main
+package dashboards
 
 import m "github.com/signalbox-dev/signalbox/server/metrics"
 

@@ -1,8 +1,9 @@
-package main
+package dashboards
 
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
+var update = flag.Bool("update", false, "rewrite the dashboards")
+
 // read returns a file of the monitoring folder.
 func read(t *testing.T, name string) []byte {
 	t.Helper()
@@ -27,12 +30,17 @@ func read(t *testing.T, name string) []byte {
 	return b
 }
 
-// TestDashboards: the files are what the program makes of the table, and no other is left.
+// TestDashboards: the files are made from the table of metrics, and no other is left.
 func TestDashboards(t *testing.T) {
 	files := dashboards()
 	for name, text := range files {
+		if *update {
+			if err := os.WriteFile(filepath.Join("..", name), text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if !bytes.Equal(read(t, name), text) {
-			t.Errorf("%s is not what the program makes; run make golden", name)
+			t.Errorf("%s differs from what the table gives; run make golden", name)
 		}
 		var d struct {
 			Panels []struct {
