@@ -145,3 +145,62 @@ func (r Semaphores) List(req *protocol.List, out *protocol.ListReply) error {
 
 // entrySize is about what an entry takes in a frame.
 func entrySize(e *entry) int { return 48 + len(e.data) + len(e.session.description) }
+
+// reader is a machine for those who read it. The types that embed it read one subject each:
+// [Semaphores], [Sessions], [Processes], [Tracks], [RateLimits], [Nodes], [Buckets], [Load], [Metrics]. They are
+// pointers, so that making one costs nothing. Reads change nothing in the machine, not even its
+// buffers: they may run beside each other, and exclude Apply.
+type reader struct{ m *Machine }
+
+// bucket is the bucket of a name. Errors: WRONG_SHARD; NOT_FOUND for the node.
+func (r reader) bucket(node uint64, name []byte) (*bucket, error) {
+	b := r.m.activeBucket(node, name)
+	if b == nil {
+		return nil, wrongShard()
+	}
+	_, err := r.node(node)
+	return b, err
+}
+
+func wrongShard() error {
+	return &protocol.Error{Status: protocol.StatusWrongShard, Message: textWrongShard}
+}
+
+// node finds a node. Errors: NOT_FOUND.
+func (r reader) node(id uint64) (*node, error) {
+	if n := r.m.nodes[id]; n != nil {
+		return n, nil
+	}
+	if r.m.isDropped(id) {
+		return nil, errNodeDropped
+	}
+	return nil, errNoNode
+}
+
+// History reads the holds of a semaphore that ended last. Errors: BAD_REQUEST, WRONG_SHARD,
+// NOT_FOUND.
+func (r Semaphores) History(req *protocol.SemaphoreHistory, out *protocol.SemaphoreHistoryReply) error {
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	b, err := r.bucket(req.Node, req.Name)
+	if err != nil {
+		return err
+	}
+	s := r.m.semaphores.lookup(b, req.Node, req.Name)
+	if s == nil {
+		return errNoSemaphore
+	}
+	*out = protocol.SemaphoreHistoryReply{Index: r.m.applied, Holds: out.Holds[:0]}
+	q := s.queue()
+	if q == nil {
+		return nil
+	}
+	ended := q.History()
+	for i := len(ended) - 1; i >= 0; i-- {
+		h := &ended[i]
+		out.Holds = append(out.Holds, protocol.HistoryHold{Token: h.Token, Session: h.Session,
+			Description: h.Description, Count: h.Count, Slots: h.Slots, Since: h.Since, Until: h.Until, Cause: h.Cause})
+	}
+	return nil
+}

@@ -1,6 +1,9 @@
 package shard
 
 import (
+	"cmp"
+	"hash/maphash"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/container"
 )
@@ -84,4 +87,88 @@ func (t *sessionTable) forgetReleased(m *Machine) {
 	}
 	clear(t.orphaned[len(kept):])
 	t.orphaned = kept
+}
+
+// sessionSet has the session records by id.
+type sessionSet struct {
+	container.PartitionedSet[sessionRecord]
+}
+
+func (s *sessionSet) get(id uint64) *sessionRecord {
+	hash := container.HashID(id)
+	return s.Of(hash).Get(hash, func(p *sessionRecord) bool { return p.id == id })
+}
+
+func (s *sessionSet) add(p *sessionRecord) {
+	hash := container.HashID(p.id)
+	s.Of(hash).Add(hash, p)
+}
+
+func (s *sessionSet) remove(p *sessionRecord) {
+	hash := container.HashID(p.id)
+	s.Of(hash).Remove(hash, p)
+}
+
+// createIDSet has the home sessions by create id.
+type createIDSet struct {
+	container.PartitionedSet[homeSession]
+}
+
+// get is the session with a create id, or nil.
+func (c *createIDSet) get(id [protocol.KeyLen]byte) *homeSession {
+	hash := maphash.Bytes(container.TableSeed, id[:])
+	return c.Of(hash).Get(hash, func(s *homeSession) bool { return s.createID == id })
+}
+
+func (c *createIDSet) add(s *homeSession) {
+	hash := maphash.Bytes(container.TableSeed, s.createID[:])
+	c.Of(hash).Add(hash, s)
+}
+
+func (c *createIDSet) remove(s *homeSession) {
+	hash := maphash.Bytes(container.TableSeed, s.createID[:])
+	c.Of(hash).Remove(hash, s)
+}
+
+// families has the sessions of a node, at home in this shard, that a command of another session
+// started. Few sessions are such ones, so a session has no field for it.
+//
+// Invariant: children has exactly the entries of parents.
+type families struct {
+	parents  map[uint64]uint64 // by child
+	children container.Index[childSession]
+}
+
+type childSession struct{ parent, id uint64 }
+
+func childSessionLess(a, b childSession) bool {
+	return cmp.Or(cmp.Compare(a.parent, b.parent), cmp.Compare(a.id, b.id)) < 0
+}
+
+// parent returns the parent of a session; 0: it has none.
+func (f *families) parent(id uint64) uint64 { return f.parents[id] }
+
+// add notes the parent of a session; parent 0 is none.
+func (f *families) add(id, parent uint64) {
+	if parent == 0 {
+		return
+	}
+	if f.parents == nil {
+		f.parents = make(map[uint64]uint64)
+	}
+	f.parents[id] = parent
+	f.children.Insert(childSession{parent, id}, childSessionLess)
+}
+
+func (f *families) remove(id uint64) {
+	if parent := f.parents[id]; parent != 0 {
+		delete(f.parents, id)
+		f.children.Remove(childSession{parent, id}, childSessionLess)
+	}
+}
+
+// childrenAfter yields the children of a session with an id above after, in order of id.
+func (f *families) childrenAfter(parent, after uint64, yield func(id uint64) bool) {
+	f.children.Ascend(func(c childSession) bool { return !childSessionLess(childSession{parent, after}, c) },
+		func(c childSession) bool { return c.parent == parent && yield(c.id) })
 }

@@ -81,3 +81,131 @@ func (h *hostedObject) syncSession(m *Machine, session uint64) {
 		p.remoteIdle(m)
 	}
 }
+
+// Tracks reads the tracks of rollouts.
+type Tracks struct{ reader }
+
+// now is the time of a read: that of the bucket at a log time, or now if the log is further.
+func (r Tracks) now(x *hostedObject, logTime uint64) rollout.Now {
+	return rollout.Now{Log: x.bucket.timeAt(max(logTime, r.m.logTime))}
+}
+
+// Describe reads how a track stands at the log time that the leader would stamp now: the log of an
+// idle shard is silent. Instances come in pages in order of id, the request's limit of them or
+// about PageBytes; the rest comes with each page. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+func (r Tracks) Describe(req *protocol.TrackDescribe, logTime uint64, out *protocol.TrackStatus) error {
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	if len(req.Cursor) > protocol.MaxTrackInstance {
+		return badCursor()
+	}
+	x, err := r.object(kindTrack, req.Node, req.Name)
+	if err != nil {
+		return err
+	}
+	*out = x.track().Describe(r.now(x, logTime))
+	out.Index, out.Revision, out.Name = r.m.applied, x.revision, x.name
+	if req.Flags&protocol.WithTrackConfig != 0 {
+		out.Config = x.track().Config()
+	}
+	if req.Flags&protocol.WithTrackInstances == 0 {
+		return nil
+	}
+	p := newPage(req.Limit, PageBytes)
+	for _, id := range x.track().InstancesAfter(string(req.Cursor), p.maxEntries+1) {
+		i, err := x.track().Instance(id)
+		if err != nil {
+			return err
+		}
+		if !p.takes(128 + len(i.ID) + len(i.Location) + len(i.Meta) + len(i.Report.Code) + len(i.Report.Message)) {
+			out.Cursor = []byte(out.Instances[len(out.Instances)-1].ID)
+			return nil
+		}
+		out.Instances = append(out.Instances, i)
+	}
+	return nil
+}
+
+// CheckLocation looks for a track, and for a location of it if one is named. Errors: WRONG_SHARD,
+// NOT_FOUND.
+func (r Tracks) CheckLocation(node uint64, name []byte, location string) error {
+	x, err := r.object(kindTrack, node, name)
+	if err == nil && location != "" {
+		_, err = x.track().History(location)
+	}
+	return err
+}
+
+// History reads a location's history. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
+func (r Tracks) History(req *protocol.TrackHistory, logTime uint64, out *protocol.TrackHistoryReply) error {
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	x, err := r.object(kindTrack, req.Node, req.Name)
+	if err != nil {
+		return err
+	}
+	rows, err := x.track().History(req.Location)
+	if err != nil {
+		return err
+	}
+	*out = protocol.TrackHistoryReply{Index: r.m.applied, Clock: r.now(x, logTime).Log, Rows: rows}
+	return nil
+}
+
+// List reads a page of a node's tracks in the active buckets of this shard, in order of name. Their
+// states are those at the log time that the leader would stamp now. The cursor is the last name of
+// the page before. Errors: BAD_REQUEST, NOT_FOUND.
+func (r Tracks) List(req *protocol.TrackList, logTime uint64, out *protocol.TrackListReply) error {
+	if err := req.Validate(); err != nil {
+		return err
+	}
+	*out = protocol.TrackListReply{Index: r.m.applied, Tracks: out.Tracks[:0], Runs: r.m.activeRuns(out.Runs)}
+	page := objectPage{node: req.Node, prefix: req.Prefix, cursor: req.Cursor, limit: req.Limit}
+	return r.listObjects(kindTrack, page, &out.Cursor, func(x *hostedObject) {
+		item := x.track().Summary(r.now(x, logTime))
+		item.Name = x.name
+		out.Tracks = append(out.Tracks, item)
+	})
+}
+
+// From yields the tracks that are active here, in order of node and name, from the one named on.
+func (r Tracks) From(first uint64, name []byte, yield func(node uint64, name []byte) bool) {
+	r.objectsFrom(kindTrack, first, name, func(x *hostedObject) bool { return yield(x.node.id, x.name) })
+}
+
+// Peek answers a valid poll that would change nothing, at the log time and wall time that the
+// leader would stamp now. False: write the poll to the log, which answers refusals too. It changes
+// nothing, and may run beside other reads; whether the leader may still answer is the caller's to
+// know, by a read barrier.
+func (r Tracks) Peek(
+	node, epoch uint64, req *protocol.TrackPoll, logTime, wall uint64, out *protocol.TrackPollReply,
+) bool {
+	p := r.m.sessions.get(req.Session)
+	b := r.m.activeBucket(node, req.Name)
+	if b == nil || p == nil || p.node.id != node || p.epoch != epoch || !r.m.alive(p) {
+		return false
+	}
+	if r.m.atHome(p) {
+		if attached, _ := r.m.attached(p.home); !attached {
+			return false
+		}
+	} else if r.m.activeHomeBucket(req.Session) != nil {
+		return false
+	}
+	x := b.readObject(kindTrack, node, req.Name)
+	if x == nil {
+		return false
+	}
+	caller := rollout.Caller{Session: req.Session, ID: req.ID, Incarnation: req.Incarnation}
+	now := r.now(x, logTime)
+	now.Wall = wall
+	reply, ok, err := x.track().Peek(now, caller, &req.Report)
+	if !ok || err != nil {
+		return false
+	}
+	*out = reply
+	completePoll(x, req.WithPayload, out)
+	return true
+}

@@ -38,11 +38,10 @@ func newerVersion(v meta.Version) map[string][]string {
 	number := func(n int) string { return fmt.Sprintf("FormatVersion = %d\n", n) }
 	last := fmt.Sprintf("Formats{Shard: %d, Meta: %d}},\n", shards, maps)
 	return map[string][]string{
-		"shard/command.go":    {number(shards), number(shards + 1)},
 		"shard/meta/codec.go": {number(maps), number(maps + 1)},
 		"shard/meta/formats.go": {last, last + fmt.Sprintf(
 			"\t{Version{Major: %d, Minor: %d}, Formats{Shard: %d, Meta: %d}},\n", v.Major, v.Minor, shards+1, maps+1)},
-		"shard/additions.go": {"[256][]addition{", fmt.Sprintf(
+		"shard/command.go": {number(shards), number(shards + 1), "[256][]addition{", fmt.Sprintf(
 			"[256][]addition{%d: {{format: %d}}, CmdResize: {{format: %[2]d, path: []int{%d}}},", newKind, shards+1, resizeFields)},
 		"shard/apply.go": {"	CmdResize:          applyResize,\n",
 			fmt.Sprintf("	CmdResize:          applyResize,\n\t%d: applyResize,\n", newKind)},

@@ -109,7 +109,7 @@ var queueFaults = []plantedFault{
 		"shard", "TestScripts", "",
 	},
 	{
-		"handed-to-dead", "shard/lease_transfer.go",
+		"handed-to-dead", "shard/hand_off.go",
 		[]string{"!to.waiting || m.waiterEnded(to) ||", "!to.waiting ||"},
 		"shard", "TestTransferToWaiterOfNoTime", "",
 	},
