@@ -191,7 +191,7 @@ bench-quick: bench-tools ## the same with fewer and shorter rounds, about 17 min
 	./bin/bench-peers run -quick
 
 # Measurements of one system are tests of the form soak: their figures are in the tests' log.
-MEASURE := SIGNALBOX_TEST=soak go test ./server/chaos -v -count 1 -timeout 3h -run
+MEASURE := SIGNALBOX_TEST=soak go test ./server/chaos ./bench -v -count 1 -timeout 3h -run
 
 bench-discovery: ## one service of 5,000 members with 2,000 watchers, and its leader killed, about 6 minutes
 	$(MEASURE) '^TestLargeService$$'
@@ -207,11 +207,11 @@ bench-http: bench-tools ## locks and limits by HTTP beside etcd's gateway and Re
 bench-restart: ## restarts, and snapshots beside a load, with a million semaphores and 100,000 sessions
 	$(MEASURE) '^TestRestartWithManyNames$$'
 
-bench-scale: bench-tools ## three, six and twelve instances with 5 % of a core each, about 18 minutes, as root
-	./bin/bench scale
+bench-scale: ## three, six and twelve instances with 5 % of a core each, about 18 minutes, as root
+	$(MEASURE) '^TestScale$$'
 
-bench-sessions: bench-tools ## a million sessions on three instances, and what happens to them
-	./bin/bench sessions
+bench-sessions: ## a million sessions on three instances, and what happens to them
+	$(MEASURE) '^TestSessions$$'
 
 bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, beside etcd, about 25 minutes, as root; writes bench/results
 	./bin/bench-peers failover

@@ -5,11 +5,9 @@ package bench
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
@@ -143,8 +141,3 @@ func digits(v float64) string {
 
 // plain is a number as somebody would have typed it.
 func plain(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
-
-// percent writes a part as per cents: 0.125 is 12.5 %.
-func percent(part float64) string {
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*part), ".0") + " %"
-}

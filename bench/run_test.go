@@ -80,26 +80,6 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestSessions measures a few sessions.
-func TestSessions(t *testing.T) {
-	form.SkipUntil(t, form.Full, "starts servers one after the other")
-	c := SessionsConfig{
-		Sessions: 60, Holders: 10, Timeout: time.Minute, Clients: 2, Callers: 2, Rate: 50, Watch: 100 * time.Millisecond,
-	}
-	system := &SignalboxSystem{Binary: self(t)}
-	r, err := runLong(t.Context(), "sessions", c.text(), []System{system}, t.TempDir(), nil,
-		func(l *longRun) error { return c.run(t.Context(), system, l) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := written(t, r.WriteTable)
-	for _, want := range []string{"60 sessions with a timeout", "| rolling restart: others' pairs, longest | "} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the record does not say %q:\n%s", want, text)
-		}
-	}
-}
-
 // nothing is a target that does what some benchmarks ask for, at once.
 type nothing struct{}
 
@@ -433,7 +413,6 @@ func TestCommand(t *testing.T) {
 		{"adopt", 1, "give one report"},
 		{"values " + name, 0, "system=etcd 1 8800 /s"},
 		{"adopt " + name, 1, "COMPARISON.md"},
-		{"sessions -part 0", 2, "at least 1"},
 	} {
 		var out, errs bytes.Buffer
 		code := Command(t.Context(), strings.Fields(c.args), &out, &errs, func(string) []System { return nil })

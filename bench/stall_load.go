@@ -4,11 +4,9 @@ package bench
 
 import (
 	"context"
-	"slices"
+
 	"sync"
 	"time"
-
-	"github.com/signalbox-dev/signalbox/client"
 )
 
 // stallLoad is a load whose longest calls count: how long callers wait while a cluster changes.
@@ -29,45 +27,10 @@ type callStats struct {
 	took    []time.Duration // by each write
 }
 
-// p99 is the time that 99 of 100 writes took at most.
-func (s callStats) p99() time.Duration {
-	if len(s.took) == 0 {
-		return 0
-	}
-	slices.Sort(s.took)
-	return s.took[len(s.took)*99/100]
-}
-
 // newStallLoad returns a load with so many writers. Its calls end with ctx.
 func newStallLoad(ctx context.Context, writers int) *stallLoad {
 	ctx, cancel := context.WithCancel(ctx)
 	return &stallLoad{ctx: ctx, cancel: cancel, began: make([]time.Time, writers)}
-}
-
-// startSessionWriters starts a load of writers, each in a session of its own, at rate calls a
-// second of all together. calls returns the function that a writer calls. end stops the load.
-func startSessionWriters(
-	ctx context.Context, endpoints []string, writers, rate int,
-	calls func(s *client.Session, writer int) func(ctx context.Context, n int) error,
-) (load *stallLoad, end func(), err error) {
-	cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
-	if err != nil {
-		return nil, nil, err
-	}
-	load = newStallLoad(ctx, writers)
-	end = func() {
-		load.end()
-		cl.Close()
-	}
-	for i := range writers {
-		s, err := cl.Session(ctx, client.DefaultNode)
-		if err != nil {
-			end()
-			return nil, nil, err
-		}
-		load.writer(i, time.Duration(writers)*time.Second/time.Duration(rate), calls(s, i))
-	}
-	return load, end, nil
 }
 
 // writer calls fn again and again until the load ends or a call fails, so often, or one call after

@@ -39,15 +39,3 @@ func (s Stat) Spread() float64 {
 	}
 	return (s.High - s.Low) / math.Abs(s.Median)
 }
-
-// ratios divides round by round, so that a machine that was slow in a round was slow for both.
-// Rounds that only one side has do not count.
-func ratios(ours, theirs []float64) []float64 {
-	var out []float64
-	for i := range min(len(ours), len(theirs)) {
-		if r := ours[i] / theirs[i]; !math.IsNaN(r) && !math.IsInf(r, 0) {
-			out = append(out, r)
-		}
-	}
-	return out
-}

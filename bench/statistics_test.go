@@ -44,3 +44,15 @@ func TestRatiosAreOfTheSameRound(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// ratios divides round by round, so that a machine that was slow in a round was slow for both.
+// Rounds that only one side has do not count.
+func ratios(ours, theirs []float64) []float64 {
+	var out []float64
+	for i := range min(len(ours), len(theirs)) {
+		if r := ours[i] / theirs[i]; !math.IsNaN(r) && !math.IsInf(r, 0) {
+			out = append(out, r)
+		}
+	}
+	return out
+}

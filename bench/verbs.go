@@ -20,8 +20,6 @@ const usage = `run [flags]             compare, and write bench/results/<when>-<
 values REPORT           the values of a report (JSON) in Go's benchmark format: compare two with benchstat
 adopt REPORT            make a report the baseline, and put its table into bench/COMPARISON.md
 failover [flags]        how long writers wait when the server that leads is taken away; beside etcd where the program has it
-sessions [flags]        a million sessions on three instances: a leader killed, a snapshot, a move of buckets, a rolling restart
-scale [flags]           three to twelve instances with a twentieth of a core each; needs root and control groups
 `
 
 // exitCode is an error that has been reported already.
@@ -63,8 +61,6 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 			return err
 		}
 		return r.WriteBenchmarks(stdout)
-	case "scale", "sessions":
-		return longCommand(ctx, verb, rest, stdout, stderr)
 	case "failover":
 		return failoverCommand(ctx, rest, stdout, stderr, systems)
 	default:
@@ -140,36 +136,6 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, sy
 		fmt.Fprintf(stderr, "wrote %s\n", name)
 	}
 	return r.Err()
-}
-
-func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer) error {
-	f := newFlags(verb, stderr)
-	part := f.Int("part", 1, "run one part in so many, whose figures say nothing of the whole")
-	if f.Parse(args) != nil {
-		return errUsage
-	}
-	if *part < 1 {
-		return badUsage(stderr, "--part is at least 1\n")
-	}
-	system := &SignalboxSystem{Binary: filepath.Join(*f.bin, "signalbox")}
-	var text string
-	var run func(context.Context, *SignalboxSystem, *longRun) error
-	if verb == "scale" {
-		c, length := DefaultScale(), time.Duration(*part)
-		c.Rounds = max(1, c.Rounds / *part)
-		c.Length, c.WarmUp = max(time.Second, c.Length/length), max(time.Second, c.WarmUp/length)
-		text, run = c.text(), c.run
-	} else {
-		c := DefaultSessions()
-		c.Sessions, c.Holders = c.Sessions / *part, c.Holders / *part
-		text, run = c.text(), c.run
-	}
-	r, err := runLong(ctx, verb, text, []System{system}, *f.dir, stderr,
-		func(l *longRun) error { return run(ctx, system, l) })
-	if err != nil {
-		return err
-	}
-	return r.WriteTable(stdout)
 }
 
 // Timeout is how long a benchmark program may take at most, whatever hangs.

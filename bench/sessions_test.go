@@ -7,12 +7,54 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
+	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/loadgen"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
+
+// TestSessions measures a few sessions, or, in the form soak, a million.
+func TestSessions(t *testing.T) {
+	form.SkipUntil(t, form.Full, "starts servers one after the other")
+	c := SessionsConfig{
+		Sessions: 60, Holders: 10, Timeout: time.Minute, Clients: 2, Callers: 2, Rate: 50, Watch: 100 * time.Millisecond,
+	}
+	if form.Is(form.Soak) {
+		c = DefaultSessions()
+	}
+	_, text := measured(t, "sessions", c.text(), c.run)
+	for _, want := range []string{" sessions with a timeout", "| rolling restart: others' pairs, longest | "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the record does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+// measured makes a measurement of signalbox and logs its table: of the binary in the form soak, and
+// else of the test's own.
+func measured(
+	t *testing.T, name, text string, run func(context.Context, *SignalboxSystem, *longRun) error,
+) (*Record, string) {
+	t.Helper()
+	system, log := &SignalboxSystem{Binary: self(t)}, io.Discard
+	if form.Is(form.Soak) {
+		system.Binary, log = binary.Signalbox(t), t.Output()
+	}
+	r, err := runLong(t.Context(), name, text, []System{system}, t.TempDir(), log,
+		func(l *longRun) error { return run(t.Context(), system, l) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := written(t, r.WriteTable)
+	t.Log("\n" + table)
+	return r, table
+}
 
 // SessionsConfig is the size of the test of many sessions on three instances.
 type SessionsConfig struct {
@@ -240,4 +282,39 @@ func (g *growingCluster) snapshots(ctx context.Context, a *admin.Client) error {
 		}
 	}
 	return nil
+}
+
+// startSessionWriters starts a load of writers, each in a session of its own, at rate calls a
+// second of all together. calls returns the function that a writer calls. end stops the load.
+func startSessionWriters(
+	ctx context.Context, endpoints []string, writers, rate int,
+	calls func(s *client.Session, writer int) func(ctx context.Context, n int) error,
+) (load *stallLoad, end func(), err error) {
+	cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+	if err != nil {
+		return nil, nil, err
+	}
+	load = newStallLoad(ctx, writers)
+	end = func() {
+		load.end()
+		cl.Close()
+	}
+	for i := range writers {
+		s, err := cl.Session(ctx, client.DefaultNode)
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		load.writer(i, time.Duration(writers)*time.Second/time.Duration(rate), calls(s, i))
+	}
+	return load, end, nil
+}
+
+// p99 is the time that 99 of 100 writes took at most.
+func (s callStats) p99() time.Duration {
+	if len(s.took) == 0 {
+		return 0
+	}
+	slices.Sort(s.took)
+	return s.took[len(s.took)*99/100]
 }
