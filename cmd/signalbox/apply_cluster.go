@@ -163,7 +163,11 @@ func (l *liveCluster) Get(ctx context.Context, k desired.Key) (*desired.Object, 
 		if err != nil || s.Ephemeral {
 			return orNil(nil, err)
 		}
-		showSemaphore(o, &semaphoreObject{s.Limit, semaphoreOptions(s)})
+		x := &semaphoreObject{limit: s.Limit}
+		if s.Config != nil {
+			x.config, x.options = *s.Config, optionsOnWire(s.Config)
+		}
+		showSemaphore(o, x)
 		o.Data, o.HasData, o.Uses = s.Data, true, usesOf(s.NumOwners, "owner", s.NumWaiters, "waiter")
 	case desired.Config:
 		v, err := n.Config(k.Name).Get(ctx)

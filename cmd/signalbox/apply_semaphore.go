@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -18,7 +17,8 @@ import (
 // semaphoreObject describes a semaphore, of a document or a cluster.
 type semaphoreObject struct {
 	limit   uint64
-	options protocol.SemaphoreOptions
+	config  client.SemaphoreConfig
+	options protocol.SemaphoreOptions // config as requests have it
 }
 
 func readSemaphore(o *desired.Object, entries []desired.Entry) error {
@@ -42,11 +42,11 @@ func readSemaphore(o *desired.Object, entries []desired.Entry) error {
 	if named != nil && c.Flag("slots").Changed {
 		return o.At.Errorf("%s: slots and slot are both given; keep one", o.Key)
 	}
-	units, options, err := flags.semaphore(c, *limit, named)
+	units, config, err := flags.semaphore(c, *limit, named)
 	if err != nil {
 		return aboutKeys(o, entries, err)
 	}
-	x := semaphoreObject{units, optionsOnWire(&options)}
+	x := semaphoreObject{units, config, optionsOnWire(&config)}
 	m := protocol.Create{Head: protocol.Head{Session: 1, Seq: 1}, Name: []byte(o.Name), Limit: x.limit,
 		Data: o.Data, Options: &x.options}
 	if err := m.Validate(); err != nil {
@@ -74,29 +74,6 @@ func optionsOnWire(o *client.SemaphoreConfig) protocol.SemaphoreOptions {
 		}
 	}
 	return w
-}
-
-// configOf is the configuration of a semaphore. It refuses a policy that this program does not know,
-// which the semaphore may have and the document not name.
-func configOf(w *protocol.SemaphoreOptions) (c client.SemaphoreConfig, err error) {
-	if w.Policy > protocol.PolicyFair {
-		return c, fmt.Errorf(
-			"the semaphore has policy %d, which this program does not know; use that of the cluster's version", w.Policy)
-	}
-	of := func(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
-	c = client.SemaphoreConfig{Policy: client.Policy(w.Policy), Aging: of(w.Aging), Numbered: w.Numbered,
-		History: int(w.History), Preempt: client.PreemptMode(w.Preempt), Grace: of(w.Grace), MinHold: of(w.MinHold),
-		MaxHold: of(w.MaxHold), Extend: w.Extend, Weights: map[string]uint64{}}
-	if w.History == 0 {
-		c.History = client.NoHistory
-	}
-	for _, x := range w.Weights {
-		c.Weights[string(x.Key)] = x.Weight
-	}
-	for _, x := range w.Slots {
-		c.Slots = append(c.Slots, client.Slot{Name: x.Name, Labels: x.Labels})
-	}
-	return c, nil
 }
 
 // namedSlots takes slots that are mappings of name and labels out of the entries: a name with a
@@ -191,22 +168,15 @@ func slotValue(s protocol.Slot) desired.Value {
 	return desired.Text(s.Name)
 }
 
-func semaphoreOptions(s *client.Semaphore) (w protocol.SemaphoreOptions) {
-	if s.Config != nil {
-		w = optionsOnWire(s.Config)
-	}
-	return w
-}
-
 func changeSemaphore(ctx context.Context, s *client.Session, c *desired.Change, reason string) error {
 	because := client.Reason(reason)
 	if c.Op == desired.Delete {
 		return s.Delete(ctx, c.Name, false, because)
 	}
 	want := c.Want.Config.(*semaphoreObject)
-	config, err := configOf(&want.options)
-	if err != nil {
-		return err
+	config := want.config
+	if config.History == 0 {
+		config.History = client.NoHistory
 	}
 	if c.Op == desired.Create {
 		return s.Create(ctx, c.Name, want.limit, c.Want.Data, config, because)

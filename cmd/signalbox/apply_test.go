@@ -24,7 +24,6 @@ import (
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/desired"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
-	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/spf13/cobra"
@@ -615,16 +614,5 @@ func TestTwoAppliesAtOnce(t *testing.T) {
 	mustCLI(t, addr, killedDocument, 0, "apply", "-f", "-")
 	if out := mustCLI(t, addr, killedDocument, 0, "apply", "-f", "-", "--dry-run"); out != "no difference\n" {
 		t.Errorf("after two runs: %s", out)
-	}
-}
-
-// TestUnknownPolicyIsNotReplaced: a semaphore of a newer cluster may have a policy that this
-// program does not know. A change of its other options is refused, and does not make it fifo.
-func TestUnknownPolicyIsNotReplaced(t *testing.T) {
-	for policy := protocol.PolicyFIFO; policy <= protocol.PolicyFair+1; policy++ {
-		config, err := configOf(&protocol.SemaphoreOptions{Policy: policy})
-		if known := policy <= protocol.PolicyFair; known != (err == nil) || known && config.Policy != client.Policy(policy) {
-			t.Errorf("policy %d: %+v, %v", policy, config, err)
-		}
 	}
 }
