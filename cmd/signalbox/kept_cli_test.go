@@ -189,10 +189,24 @@ type scriptJSON struct {
 // commandOfScript matches a command and its output in the log of a script.
 var commandOfScript = regexp.MustCompile(`(?ms)^(?:> |\[background\] )([^\n]*\bsignalbox [^\n]*)\n(?:[^\n>\[][^\n]*\n)*(?:\[exit status \d+\]\n)?\[stdout\]\n(.*?)(?:^\[stderr\]$|^\[exit status |^\[signal: |^\[background\] |^> |^# |\z)`)
 
+// waitOfScript matches, in the log of a script, the start of a command that has a name, and the wait
+// for it, behind which its output is.
+var waitOfScript = regexp.MustCompile(`(?m)^> (?:([^\n]*\bsignalbox [^\n]*) &([^&\n]+)&|wait (\S+))$`)
+
 // read takes the log of a script.
 func (s *scriptJSON) read(log string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	named := map[string]string{}
+	log = waitOfScript.ReplaceAllStringFunc(log, func(line string) string {
+		at := waitOfScript.FindStringSubmatch(line)
+		if at[3] == "" {
+			named[at[2]] = at[1]
+		} else if named[at[3]] != "" {
+			return "> " + named[at[3]]
+		}
+		return line
+	})
 	for len(log) > 0 {
 		at := commandOfScript.FindStringSubmatchIndex(log)
 		if at == nil {
@@ -375,10 +389,14 @@ func TestScriptJSON(t *testing.T) {
 	s.read("# A story. (0.1s)\n> signalbox sem ls -o jsonl\n[stdout]\n{\"name\":\"a\"}\n{\"owners\":1}\n> stdout name\n" +
 		"> exits 3 signalbox lock x --wait 0 -o json\n[stdout]\n{\n  \"state\": null\n}\n[stderr]\n{\"e\":1}\n" +
 		"> signalbox sem ls\n[stdout]\n{\"table\":1}\n> signalbox session ls -o json &\n> wait\n" +
-		"[background] signalbox lock x -- signalbox session ls -o json: exit status 0\n[stdout]\n[{\"labels\":{\"zone\":[1]}}]\n")
+		"[background] signalbox lock x -- signalbox session ls -o json: exit status 0\n[stdout]\n[{\"labels\":{\"zone\":[1]}}]\n" +
+		"> ! signalbox limit wait x -o json &one&\n> exec signalbox http &two&\n> kill one\n> wait two\n[stdout]\n{\"none\":1}\n" +
+		"> wait one\n[stdout]\n{\"waited\":2}\n[stderr]\n{\"e\":1}\n")
 	for verb, want := range map[string]string{
 		"signalbox sem ls":     `{"name":["string"],"owners":["number"]}`,
 		"signalbox lock":       `{"state":["null"]}`,
+		"signalbox limit wait": `{"waited":["number"]}`,
+		"signalbox http":       `{}`,
 		"signalbox session ls": `{"[]":["object"],"[].labels":["object"],"[].labels.*":["array"],"[].labels.*[]":["number"]}`,
 	} {
 		if got, err := json.Marshal(s.seen.Verbs[verb].JSON); err != nil || string(got) != want {
