@@ -116,13 +116,18 @@ func (inv *invocation) acquireWithFile(path string, h holdArgs, acquire acquireF
 	if err != nil {
 		return err
 	}
-	l, err := inv.acquire(s, h, acquire)
+	left := false
+	l, err := inv.acquire(s, h, func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
+		l, err := acquire(s, opts...)
+		left = errors.Is(err, client.ErrDeadlock) || inv.longCtx.Err() != nil
+		return l, err
+	})
 	switch {
 	case err != nil && started:
 		inv.closeSession(s) // it holds nothing
 		return err
 	case err != nil:
-		if inv.longCtx.Err() != nil {
+		if left { // as said so far by this process alone
 			_, _ = s.Release(inv.cleanup(), h.name) // it waited, so the session did not hold the name before
 		}
 		_ = inv.saveSession(path, s, false) // its earlier leases stay
