@@ -97,23 +97,9 @@ func TestWait(t *testing.T) {
 		}
 		return 0
 	}
-	older := make(chan *answer, 1)
-	go func() {
-		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "")
-		if err != nil {
-			t.Error(err)
-		}
-		older <- a
-	}()
+	older := s.begin("POST", "/v1/locks/jobs?wait=1m", bob, "")
 	await.True(t, "a request that waits", func() bool { return waiters() > 0 })
-	newer := make(chan *answer, 1)
-	go func() {
-		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "other data")
-		if err != nil {
-			t.Error(err)
-		}
-		newer <- a
-	}()
+	newer := s.begin("POST", "/v1/locks/jobs?wait=1m", bob, "other data")
 	(<-older).wants(409, "aborted")
 	s.ask("DELETE", "/v1/locks/jobs", alice, "").wants(200)
 	if a := (<-newer).wants(200); a.number("token") <= first {
@@ -150,14 +136,7 @@ func TestMoves(t *testing.T) {
 	one, two := openSite(t, srv), openSite(t, srv)
 	token := one.ask("POST", "/v1/locks/a?ttl=60s&hold=1h", alice, "data").wants(200).number("token")
 	one.ask("POST", "/v1/locks/b?ttl=60s", bob, "").wants(200)
-	left := make(chan *answer, 1)
-	go func() {
-		a, err := one.try(t.Context(), "POST", "/v1/locks/b?wait=1m", alice, "")
-		if err != nil {
-			t.Error(err)
-		}
-		left <- a
-	}()
+	left := one.begin("POST", "/v1/locks/b?wait=1m", alice, "")
 	one.awaitWaiters("b", 1)
 	alive := two.ask("POST", "/v1/session/keepalive?holding=a", alice, "").wants(200)
 	(<-left).wants(503, "session_moved")
@@ -168,14 +147,7 @@ func TestMoves(t *testing.T) {
 	if moved.number("token") != token || moved.number("ends_in_ms") > 3_600_000 {
 		t.Errorf("after the move: %s", moved.body)
 	}
-	waiting := make(chan *answer, 1)
-	go func() {
-		a, err := two.try(t.Context(), "POST", "/v1/locks/b?wait=1m", alice, "")
-		if err != nil {
-			t.Error(err)
-		}
-		waiting <- a
-	}()
+	waiting := two.begin("POST", "/v1/locks/b?wait=1m", alice, "")
 	one.ask("DELETE", "/v1/session", bob, "").wants(200)
 	(<-waiting).wants(200)
 	// Repeats at once, at both.
@@ -350,13 +322,12 @@ func TestWatchConfig(t *testing.T) {
 			defer there()
 			known := int64(1)
 			for known < last {
-				a, err := sites[i%2].try(t.Context(), "GET", "/v1/config/flags?wait=1m", "", "", fmt.Sprintf(`If-None-Match: "%d"`, known))
+				a, err := again(func() (*answer, error) {
+					return sites[i%2].try(t.Context(), "GET", "/v1/config/flags?wait=1m", "", "", fmt.Sprintf(`If-None-Match: "%d"`, known))
+				}, func(a *answer) bool { return a.status != 503 })
 				if err != nil {
 					t.Error(err)
 					return
-				}
-				if a.status == 503 {
-					continue
 				}
 				version := strings.Trim(a.wants(200).header.Get("ETag"), `"`)
 				if string(a.body) != version || version <= fmt.Sprint(known) && len(version) <= len(fmt.Sprint(known)) {
@@ -377,7 +348,11 @@ func TestWatchConfig(t *testing.T) {
 		})
 	}
 	for version := 2; version <= last; version++ {
-		for sites[0].ask("PUT", "/v1/config/flags", "", fmt.Sprint(version)).status != 200 { // or the cluster is away
+		// While the cluster is away it is sent again; 412 says that one without an answer took effect.
+		if _, err := again(func() (*answer, error) {
+			return sites[0].ask("PUT", "/v1/config/flags", "", fmt.Sprint(version), fmt.Sprintf(`If-Match: "%d"`, version-1)), nil
+		}, func(a *answer) bool { return a.status == 200 || a.status == 412 }); err != nil {
+			t.Fatal(err)
 		}
 		if version == last/2 {
 			srv.DropConnections()
@@ -490,14 +465,7 @@ func TestService(t *testing.T) {
 	check(true)
 	known := "If-None-Match: " + s.ask("GET", "/v1/services/api?zone=a", "", "").header.Get("ETag")
 	s.ask("GET", "/v1/services/api?zone=a&wait=1ms", "", "", known).wants(304)
-	changed := make(chan *answer, 1)
-	go func() {
-		got, err := s.try(t.Context(), "GET", "/v1/services/api?zone=a&wait=1m", "", "", known)
-		if err != nil {
-			t.Error(err)
-		}
-		changed <- got
-	}()
+	changed := s.begin("GET", "/v1/services/api?zone=a&wait=1m", "", "", known)
 	srv.Unreachable()
 	srv.DropConnections()
 	if got := <-changed; got.wants(200).doc["live"] != false {

@@ -83,14 +83,7 @@ func TestIdentities(t *testing.T) {
 		}
 	}
 	s.ask("POST", "/v1/session/keepalive", alice, "", bearer["three"]).wants(410, "session_expired")
-	waiting := make(chan *answer, 1)
-	go func() {
-		got, err := s.try(t.Context(), "POST", "/v1/locks/a?ttl=60s&wait=1m", alice, "", bearer["three"])
-		if err != nil {
-			t.Error(err)
-		}
-		waiting <- got
-	}()
+	waiting := s.begin("POST", "/v1/locks/a?ttl=60s&wait=1m", alice, "", bearer["three"])
 	s.awaitWaiters("a", 1, bearer["reader"])
 	held := s.stream("/v1/locks/b", "", bearer["three"])
 	held.wants("acquired")

@@ -136,11 +136,12 @@ func TestMovedPlace(t *testing.T) {
 	two.ask("POST", "/v1/session/keepalive", alice, "").wants(200)
 	one.ask("DELETE", "/v1/locks/a", bob, "").wants(200)
 	var token string
-	for token == "" {
+	await.True(t, "a grant of the place", func() bool {
 		for _, h := range two.ask("GET", "/v1/session", alice, "").wants(200).doc["holds"].([]any) {
 			token = fmt.Sprint(h.(map[string]any)["token"])
 		}
-	}
+		return token != ""
+	})
 	if a := two.ask("POST", "/v1/session/keepalive", alice, "").wants(200); a.number("num_holds") != 1 {
 		t.Errorf("it holds a with token %s, and a keep-alive says %s", token, a.body)
 	}

@@ -142,6 +142,20 @@ func (s *site) ask(method, path, session, body string, header ...string) *answer
 	}
 }
 
+// begin sends a request. Without an answer the status is 0 and the error is the body: nobody may wait
+// for it any more.
+func (s *site) begin(method, path, session, body string, header ...string) <-chan *answer {
+	got := make(chan *answer, 1)
+	go func() {
+		a, err := s.try(s.t.Context(), method, path, session, body, header...)
+		if err != nil {
+			a = &answer{t: s.t, body: []byte(err.Error())}
+		}
+		got <- a
+	}()
+	return got
+}
+
 func (s *site) try(ctx context.Context, method, path, session, body string, header ...string) (*answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -184,15 +198,32 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 // session moved away nor that a newer repeat came. It comes again when the answer says: those that
 // come again at once can take the session from each other for ever.
 func (s *site) repeat(method, path, session, body string) (*answer, error) {
-	for {
-		a, err := s.try(s.t.Context(), method, path, session, body)
-		if err != nil || a.status < 500 && a.doc["code"] != "aborted" {
-			return a, err
+	return again(func() (*answer, error) { return s.try(s.t.Context(), method, path, session, body) }, func(a *answer) bool {
+		if a.status < 500 && a.doc["code"] != "aborted" {
+			return true
 		}
 		after, _ := strconv.Atoi(a.header.Get("Retry-After"))
 		time.Sleep(time.Duration(after) * time.Second)
+		return false
+	})
+}
+
+// again asks until an answer will do. Without one in patience the error says the last one.
+func again(ask func() (*answer, error), do func(a *answer) bool) (*answer, error) {
+	for end := time.Now().Add(patience); ; {
+		a, err := ask()
+		if err != nil || do(a) {
+			return a, err
+		}
+		if time.Now().After(end) {
+			return a, fmt.Errorf("asked again and again for %v, and the last answer is %d %s", patience, a.status, a.body)
+		}
 	}
 }
+
+// answered says that a gateway did what it was asked for, or refused it: a busy machine made neither
+// it nor the cluster late.
+func (a *answer) answered() bool { return a.status < 500 }
 
 // awaitWaiters waits until so many wait for a lock.
 func (s *site) awaitWaiters(name string, n int, header ...string) {
@@ -206,11 +237,12 @@ func (s *site) awaitWaiters(name string, n int, header ...string) {
 // most, or left out.
 func (s *site) until(field, method, path, session string) *answer {
 	s.t.Helper()
-	for {
-		if a := s.ask(method, path, session, ""); a.doc[field] != nil || a.status < 400 && a.status != 202 {
-			return a
-		}
+	a, err := again(func() (*answer, error) { return s.ask(method, path, session, ""), nil },
+		func(a *answer) bool { return a.doc[field] != nil || a.status < 400 && a.status != 202 })
+	if err != nil {
+		s.t.Fatalf("%s %s, until it has %s: %v", method, path, field, err)
 	}
+	return a
 }
 
 // wants fails the test unless the answer has a status and, of a problem, a code.

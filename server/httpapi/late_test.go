@@ -158,16 +158,9 @@ func TestLateRequests(t *testing.T) {
 				token := one.ask("POST", "/v1/locks/"+name+"?ttl=1m", session, "").wants(200).number("token")
 				stands := newValve()
 				stands.close()
-				late := make(chan *answer, 1)
 				front := one.behind(t, stands)
-				go func() {
-					path := strings.NewReplacer("NAME", name, "TOKEN", fmt.Sprint(token)).Replace(c.path)
-					a, err := front.try(t.Context(), c.method, path, session, "")
-					if err != nil {
-						t.Error(err)
-					}
-					late <- a
-				}()
+				path := strings.NewReplacer("NAME", name, "TOKEN", fmt.Sprint(token)).Replace(c.path)
+				late := front.begin(c.method, path, session, "")
 				states[c.state](newer, name, session, token)
 				stands.open()
 				a := <-late
@@ -387,16 +380,14 @@ func TestRoundRobin(t *testing.T) {
 	for i := range 6 {
 		all.Go(func() {
 			ask := func(method, path string) *answer {
-				for {
-					a, err := sites[turn.Add(1)%2].try(t.Context(), method, path, fmt.Sprintf("round-robin-%d", i), "")
-					if err != nil {
-						t.Error(err)
-						return nil
-					}
-					if a.status < 500 && a.status != 202 {
-						return a
-					}
+				a, err := again(func() (*answer, error) {
+					return sites[turn.Add(1)%2].try(t.Context(), method, path, fmt.Sprintf("round-robin-%d", i), "")
+				}, func(a *answer) bool { return a.answered() && a.status != 202 })
+				if err != nil {
+					t.Error(err)
+					return nil
 				}
+				return a
 			}
 			for range 25 {
 				a := ask("POST", "/v1/locks/turns?ttl=1m&wait=1m")
@@ -467,14 +458,7 @@ func TestHalfClose(t *testing.T) {
 			}
 			e := &events{t: t, lines: bufio.NewScanner(resp.Body)}
 			e.wants("acquired")
-			granted := make(chan *answer, 1)
-			go func() {
-				a, err := f.try(t.Context(), "POST", "/v1/locks/x?ttl=1m&wait=1m", fmt.Sprint("waits-", rand.Uint64()), "")
-				if err != nil {
-					t.Error(err)
-				}
-				granted <- a
-			}()
+			granted := f.begin("POST", "/v1/locks/x?ttl=1m&wait=1m", fmt.Sprint("waits-", rand.Uint64()), "")
 			f.awaitWaiters("x", 1)
 			_ = conn.(interface{ CloseWrite() error }).CloseWrite()
 			a := (<-granted).wants(200)

@@ -147,11 +147,11 @@ func (c lateConn) Read(b []byte) (int, error) {
 func meetChanges(t *testing.T, rng *rand.Rand, sites []*site, rounds int) {
 	const path = "/v1/config/quiet"
 	put := func(s *site, data string) int64 {
-		for {
-			if a := s.ask("PUT", path, "", data); a.status < 500 {
-				return a.wants(200).number("version")
-			}
+		a, err := again(func() (*answer, error) { return s.ask("PUT", path, "", data), nil }, (*answer).answered)
+		if err != nil {
+			t.Fatal(err)
 		}
+		return a.wants(200).number("version")
 	}
 	version := put(sites[0], "")
 	for round := range rounds {
@@ -161,9 +161,9 @@ func meetChanges(t *testing.T, rng *rand.Rand, sites []*site, rounds int) {
 			late := time.Duration(rng.Int64N(int64(10 * time.Millisecond)))
 			all.Go(func() {
 				time.Sleep(late)
-				a, err := sites[i%2].try(t.Context(), "GET", path+"?wait=30s", "", "", known)
-				for ; err == nil && a.status == 503; a, err = sites[i%2].try(t.Context(), "GET", path+"?wait=30s", "", "", known) {
-				}
+				a, err := again(func() (*answer, error) {
+					return sites[i%2].try(t.Context(), "GET", path+"?wait=30s", "", "", known)
+				}, func(a *answer) bool { return a.status != 503 })
 				if err != nil {
 					t.Error(err)
 				} else if a.status != 200 {
@@ -263,11 +263,11 @@ func TestReadsAreLinear(t *testing.T) {
 			for n := range rounds {
 				session := fmt.Sprintf("writer-%d-%d", w, n)
 				x := interval{began: time.Now(), what: "a grant"}
-				a := ask(r, "POST", "/v1/locks/lock?ttl=5m&wait=1m", session, "")
-				for ; a.status == 202 || a.status == 503 || a.status == 504; a = ask(r, "POST", "/v1/locks/lock?ttl=5m&wait=1m", session, "") {
-				}
-				if a.status != 200 {
-					t.Errorf("answered %d %s", a.status, a.body)
+				a, err := again(func() (*answer, error) {
+					return ask(r, "POST", "/v1/locks/lock?ttl=5m&wait=1m", session, ""), nil
+				}, func(a *answer) bool { return a.status != 202 && a.status != 503 && a.status != 504 })
+				if err != nil || a.status != 200 {
+					t.Errorf("answered %d %s: %v", a.status, a.body, err)
 					return
 				}
 				token := a.number("token")
@@ -275,7 +275,10 @@ func TestReadsAreLinear(t *testing.T) {
 				histories[1].wrote(x)
 				x = interval{began: time.Now(), number: 2*token + 1, what: "a release"}
 				path := fmt.Sprintf("/v1/locks/lock?token=%d", token)
-				for a = ask(r, "DELETE", path, session, ""); a.status == 503 || a.status == 504; a = ask(r, "DELETE", path, session, "") {
+				if _, err := again(func() (*answer, error) { return ask(r, "DELETE", path, session, ""), nil },
+					func(a *answer) bool { return a.status != 503 && a.status != 504 }); err != nil {
+					t.Error(err)
+					return
 				}
 				x.ended = time.Now()
 				histories[1].wrote(x)

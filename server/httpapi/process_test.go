@@ -134,16 +134,11 @@ func TestKilledGateway(t *testing.T) {
 		all.Wait()
 	}
 	each(func(i int, lock, session string) error {
-		for {
-			a, err := one.try(t.Context(), "POST", lock, session, "")
-			if err != nil {
-				return err
-			}
-			if a.status < 500 { // else the machine is slow, and it is asked again
-				tokens[i] = a.wants(200).number("token")
-				return nil
-			}
+		a, err := again(func() (*answer, error) { return one.try(t.Context(), "POST", lock, session, "") }, (*answer).answered)
+		if err == nil {
+			tokens[i] = a.wants(200).number("token")
 		}
+		return err
 	})
 	waiting, hangUp := context.WithCancel(t.Context())
 	var waiters sync.WaitGroup
@@ -160,18 +155,14 @@ func TestKilledGateway(t *testing.T) {
 	waiters.Wait()
 	hangUp()
 	each(func(i int, lock, session string) error {
-		for {
-			a, err := two.try(t.Context(), "POST", lock, session, "")
-			if err != nil {
-				return err
-			}
-			if a.status < 500 {
-				if got := a.wants(200).number("token"); got != tokens[i] {
-					return fmt.Errorf("caller %d has token %d after the move, and had %d", i, got, tokens[i])
-				}
-				return nil
-			}
+		a, err := again(func() (*answer, error) { return two.try(t.Context(), "POST", lock, session, "") }, (*answer).answered)
+		if err != nil {
+			return err
 		}
+		if got := a.wants(200).number("token"); got != tokens[i] {
+			return fmt.Errorf("caller %d has token %d after the move, and had %d", i, got, tokens[i])
+		}
+		return nil
 	})
 	if a := two.until("position", "POST", "/v1/locks/k-0?wait=10ms", bob); a.status != 202 ||
 		a.number("position") != 1 {

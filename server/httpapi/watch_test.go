@@ -29,17 +29,9 @@ func TestWatchLock(t *testing.T) {
 		s.ask("GET", "/v1/locks/a?wait=1ms", "", "", "If-None-Match: "+known).wants(304)
 		s.ask("GET", "/v1/locks/a", "", "", "If-None-Match: \"x\", W/"+known).wants(304) // as a proxy that compresses makes it
 		s.ask("GET", "/v1/locks/a", "", "", "If-None-Match: *").wants(304)
-		changed := make(chan *answer, 1)
-		go func() {
-			got, err := s.try(t.Context(), "GET", "/v1/locks/a?wait=1m", "", "", "If-None-Match: "+known)
-			if err != nil {
-				t.Error(err)
-			}
-			changed <- got
-		}()
+		changed := s.begin("GET", "/v1/locks/a?wait=1m", "", "", "If-None-Match: "+known)
 		s.ask(step.method, step.path, step.session, step.body).wants(step.status)
-		got := <-changed
-		if known = got.wants(200).header.Get("ETag"); !strings.HasPrefix(known, `"`) {
+		if known = (<-changed).wants(200).header.Get("ETag"); !strings.HasPrefix(known, `"`) {
 			t.Fatalf("the ETag is %q", known)
 		}
 		// What changes in several steps may be answered at the first one.
@@ -48,14 +40,7 @@ func TestWatchLock(t *testing.T) {
 		}
 	}
 	s.ask("GET", "/v1/locks/a?wait=1m", "", "").wants(400, "bad_request")
-	waiting := make(chan *answer, 1)
-	go func() {
-		got, err := s.try(t.Context(), "GET", "/v1/locks/a?wait=1m", "", "", "If-None-Match: "+known)
-		if err != nil {
-			t.Error(err)
-		}
-		waiting <- got
-	}()
+	waiting := s.begin("GET", "/v1/locks/a?wait=1m", "", "", "If-None-Match: "+known)
 	await.True(t, "the request at the gateway", func() bool { return s.api.held.Load() > 0 })
 	s.api.Stop()
 	(<-waiting).wants(503, "closing")
@@ -122,14 +107,7 @@ func TestPollOfManyTags(t *testing.T) {
 	version := s.ask("PUT", "/v1/config/a", "", "y").wants(200).number("version")
 	known := fmt.Sprintf(`%s, "%d", "%d"`, first, version, version+1)
 	poll := func(wait string) <-chan *answer {
-		polled := make(chan *answer, 1)
-		go func() {
-			a, err := s.try(t.Context(), "GET", "/v1/config/a?wait="+wait, "", "", "If-None-Match: "+known)
-			if err != nil {
-				t.Error(err)
-			}
-			polled <- a
-		}()
+		polled := s.begin("GET", "/v1/config/a?wait="+wait, "", "", "If-None-Match: "+known)
 		await.True(t, "the request at the gateway", func() bool { return s.api.held.Load() > 0 })
 		return polled
 	}
