@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func watch(t *testing.T, c *client.Client, node string, opts ...discovery.WatchOption) *discovery.Endpoints {
@@ -33,14 +34,14 @@ func used(v *discovery.View) string {
 // until waits for a view.
 func until(t *testing.T, e *discovery.Endpoints, ok func(v *discovery.View) bool) *discovery.View {
 	t.Helper()
-	for {
+	for over := time.After(await.Limit); ; {
 		if v := e.View(); ok(v) {
 			return v
 		}
 		select {
 		case <-e.Changed():
-		case <-t.Context().Done():
-			t.Fatalf("the view is %+v", e.View())
+		case <-over:
+			t.Fatalf("waited in vain for a view; it is %+v", e.View())
 		}
 	}
 }

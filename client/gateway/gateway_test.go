@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -299,7 +300,16 @@ func TestFailedDescribeWatchesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	srv.DropConnections()
-	for <-states != client.Attached {
+	for over := time.After(await.Limit); ; {
+		select {
+		case state := <-states:
+			if state != client.Attached {
+				continue
+			}
+		case <-over:
+			t.Fatal("the session is not attached again")
+		}
+		break
 	}
 	before := barriers(t, srv)
 	_, err = n.Describe(ctx, "sem", client.ReadConsistency(client.Relaxed))

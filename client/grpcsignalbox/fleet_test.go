@@ -368,9 +368,7 @@ func TestFleet(t *testing.T) {
 	}
 	gone := time.NewTimer(away)
 	for _, e := range f.lists {
-		for e.View().Live {
-			<-e.Changed()
-		}
+		await.True(t, "a list that says that the cluster is away", func() bool { return !e.View().Live })
 		if n := len(e.View().Used); n != each {
 			t.Errorf("without a cluster %d endpoints are used", n)
 		}

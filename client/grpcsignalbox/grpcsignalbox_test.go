@@ -25,6 +25,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/grpcsignalbox"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -234,13 +235,12 @@ func TestNoMembers(t *testing.T) {
 		t.Error(addr, err)
 	}
 	must(t, b.r.Drain(t.Context(), 0))
-	for {
-		if _, err := call(t, h); err != nil {
-			if !strings.Contains(err.Error(), "has no members") {
-				t.Error(err)
-			}
-			break
-		}
+	err = await.Seen(t, "the end of the only member", func() (error, bool) {
+		_, err := call(t, h)
+		return err, err != nil
+	})
+	if !strings.Contains(err.Error(), "has no members") {
+		t.Error(err)
 	}
 }
 

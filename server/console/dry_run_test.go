@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strconv"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // opened is the form of an action, filled in.
@@ -73,15 +75,13 @@ func TestKillOfWhatWasSeen(t *testing.T) {
 	path, form := s.opened(actionURL("kill-session", "node", "/default", "id", id), id)
 	c.CloseWithoutRelease()
 	n := s.session().Node()
-	for {
+	await.True(t, "a detached session", func() bool {
 		x, err := admin.OfNode(n).DescribeSession(t.Context(), victim.ID())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !x.Attached {
-			break
-		}
-	}
+		return !x.Attached
+	})
 	s.refusedOnce(path, form, "the session&#39;s state was attached when this form was made, and is detached now", "The session is killed.")
 }
 
@@ -110,15 +110,13 @@ func TestRolloutMovedOn(t *testing.T) {
 		if _, err := track.Publish(t.Context(), published, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		for {
+		await.Seen(t, fmt.Sprintf("version %d at SAS", published), func() (uint64, bool) {
 			target, err := leaders["SAS"].GetTargetState(t.Context(), nil, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if target.Version == published {
-				break
-			}
-		}
+			return target.Version, target.Version == published
+		})
 		report := &rollout.Report{Current: published, Target: published, Code: rollout.CodeOK}
 		if _, err := leaders["SAS"].GetTargetState(t.Context(), report, false); err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -455,13 +456,10 @@ func TestFailoverIsQuick(t *testing.T) {
 		began := time.Now()
 		_, err := g.UpdateInstance(ctx, meta.InstanceUpdate{Instance: victim, Target: meta.Offline, Reason: meta.ReasonShutdown})
 		must(t, err)
-		for {
+		await.True(t, "an instance that is offline", func() bool {
 			i, _ := g.State().Instance(victim)
-			if i.Current.Variant == meta.Offline {
-				break
-			}
-			time.Sleep(10 * time.Millisecond)
-		}
+			return i.Current.Variant == meta.Offline
+		})
 		if took := time.Since(began); took > DrainTimeout {
 			t.Errorf("a shutdown took %s", took)
 		}

@@ -72,7 +72,7 @@ func oneShard(t *testing.T) (*servertest.Cluster, *client.Session) {
 func TestOnlyFollowers(t *testing.T) {
 	t.Parallel()
 	c, s := oneShard(t)
-	for {
+	await.True(t, "a cut that no election comes into", func() bool {
 		i := c.Leader(c.Shards()[0])
 		c.Instance(i).Unreachable()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -82,15 +82,15 @@ func TestOnlyFollowers(t *testing.T) {
 		c.Instance(i).Reachable()
 		if err == nil && !led { // a slow machine made another one lead meanwhile
 			if err = l.Release(t.Context()); err == nil {
-				continue
+				return false
 			}
 		}
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("an acquire that reaches no leader ended with %v", err)
 		}
 		t.Log(err)
-		break
-	}
+		return true
+	})
 	if _, err := s.Acquire(t.Context(), "jobs", client.Exclusive()); err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/console"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 var (
@@ -279,17 +280,15 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 			}
 		}
 	}
-	for {
+	await.True(t, "a location that is stalled", func() bool {
 		s, err := track.Describe(ctx)
 		must(err)
-		if s.Locations[1].State == rollout.Stalled {
-			break
-		}
 		for _, x := range instances {
 			_, err := x.GetTargetState(ctx, nil, false)
 			must(err)
 		}
-	}
+		return s.Locations[1].State == rollout.Stalled
+	})
 
 	fine := make(chan struct{})
 	close(fine)
@@ -306,13 +305,11 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 		waiting.Go(func() { <-ctx.Done(); _ = p.Leave(context.Background()) })
 	}
 	n := owner.Node()
-	for {
+	await.True(t, "four members, of which one lags", func() bool {
 		s, err := process.NewOperator(n, "work-queue").Describe(ctx)
 		must(err)
-		if l := s.Lagging(); len(s.Members) == 4 && len(l) == 1 {
-			break
-		}
-	}
+		return len(s.Members) == 4 && len(s.Lagging()) == 1
+	})
 	in := "node=%2Fdefault&name="
 	name := func(s string) string { return in + base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	return map[string]string{
