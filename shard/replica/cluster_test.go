@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	inTests "github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
@@ -183,14 +184,14 @@ func (c *cluster) make(name string) (leader int) {
 
 func (c *cluster) makeExcept(name string, except ...int) (leader int) {
 	c.t.Helper()
-	for {
+	inTests.True(c.t, "a leader that makes "+name, func() bool {
 		l := c.leader(except...)
 		s := c.shards[l]
 		if epoch := s.Stats().Epoch >> 16; c.writer == nil || c.writer.s != s || c.writerEpoch != epoch {
 			c.writers++
 			c.writer, c.writerEpoch = tryCaller(c.t, s, c.recs[l], 1<<20+c.writers, 1_800_000, testBuckets), epoch
 			if c.writer == nil {
-				continue
+				return false
 			}
 		}
 		x := c.writer
@@ -198,41 +199,43 @@ func (c *cluster) makeExcept(name string, except ...int) (leader int) {
 			if res.status != protocol.StatusOK {
 				c.t.Fatalf("semaphore %s is not created: %+v", name, res)
 			}
-			x.low = x.seq + 1
-			return l
+			x.low, leader = x.seq+1, l
+			return true
 		}
 		c.writer = nil
-	}
+		return false
+	})
+	return leader
 }
 
 // askAlone cuts the leader off and then makes a semaphore there, on c.writer, without waiting.
 func (c *cluster) askAlone(cut func(leader int, on bool), name string) (leader int, asked Origin) {
 	c.t.Helper()
-	for try := 0; ; try++ {
+	try := 0
+	inTests.True(c.t, "a leader that takes "+name+" when it is cut off", func() (ok bool) {
 		leader = c.make(fmt.Sprint("to find who leads for ", name, " ", try))
+		try++
 		cut(leader, true)
-		asked, ok := c.writer.trySubmit(shard.CmdCreate, c.writer.createBody(name))
-		if ok {
-			return leader, asked
+		if asked, ok = c.writer.trySubmit(shard.CmdCreate, c.writer.createBody(name)); !ok {
+			cut(leader, false) // an election came before
+			c.writer = nil
 		}
-		cut(leader, false) // an election came before
-		c.writer = nil
-	}
+		return ok
+	})
+	return leader, asked
 }
 
 // populate gives the shard its buckets and a node, wherever its leader is.
 func (c *cluster) populate() {
 	c.t.Helper()
 	for _, x := range setupCommands(0, testBuckets) {
-		for {
+		inTests.Seen(c.t, "a leader that writes", func() (error, bool) {
 			err := c.shards[c.leader()].ProposeInternal(timeout(c.t), x)
-			if err == nil {
-				break
-			}
-			if protocol.StatusOf(err) != protocol.StatusUnavailable {
+			if err != nil && protocol.StatusOf(err) != protocol.StatusUnavailable {
 				c.t.Fatal(err)
 			}
-		}
+			return err, err == nil
+		})
 	}
 }
 
@@ -325,17 +328,17 @@ func TestIsolatedLeader(t *testing.T) {
 	if res := r.result(lost); !res.failed || res.status != protocol.StatusUnavailable {
 		t.Errorf("request of the cut-off leader got %+v", res)
 	}
-	for {
+	inTests.True(t, "a barrier into which no election comes", func() bool {
 		l, term := c.leader(), s.Term()
 		proved := barrier(s)
 		if l != old && (c.leader() != l || c.shards[l].Term() != term) {
-			continue // an election comes between, or the replica has not heard of its outcome
+			return false // an election comes between, or the replica has not heard of its outcome
 		}
 		if proved && l != old {
 			t.Error("read-index alone counted as a barrier")
 		}
-		break
-	}
+		return true
+	})
 	c.converge()
 	for i, s := range c.shards {
 		if exists(t, s, "lost") || !exists(t, s, "before") || !exists(t, s, "after") {

@@ -11,6 +11,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	inTests "github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
@@ -18,16 +19,15 @@ import (
 // membership reads who belongs to the shard, from the leader's host.
 func (c *cluster) membership() (leader int, m Membership) {
 	c.t.Helper()
-	for {
+	inTests.Seen(c.t, "who belongs to the shard", func() (err error, ok bool) {
 		leader = c.leader()
-		m, err := c.hosts[leader].Members(timeout(c.t), 1)
-		if err == nil {
-			return leader, m
-		}
-		if protocol.StatusOf(err) != protocol.StatusUnavailable {
+		m, err = c.hosts[leader].Members(timeout(c.t), 1)
+		if err != nil && protocol.StatusOf(err) != protocol.StatusUnavailable {
 			c.t.Fatal(err)
 		}
-	}
+		return err, err == nil
+	})
+	return leader, m
 }
 
 // alter makes one change of the members through whichever replica leads, and tries again when it is
@@ -321,17 +321,20 @@ func TestRolesOverRestarts(t *testing.T) {
 
 func (c *cluster) snapshot(i int) {
 	c.t.Helper()
-	for n := 0; ; n++ {
+	n := 0
+	inTests.True(c.t, "a snapshot", func() bool {
 		_, err := c.hosts[i].SnapshotNow(timeout(c.t), 1)
 		if err == nil {
-			return
+			return true
 		}
 		if !errors.Is(err, ErrNoSnapshot) {
 			c.t.Fatal(err)
 		}
 		c.make(fmt.Sprint("for a snapshot ", n))
+		n++
 		c.caughtUp(i)
-	}
+		return false
+	})
 }
 
 // A replica that applies its own removal, as a leader that removes itself must, is taken off its
@@ -343,18 +346,20 @@ func TestOwnRemovalIsSeen(t *testing.T) {
 	c.make("before")
 	l, m := c.membership()
 	id := c.ids[l]
-	for {
+	inTests.Seen(t, "the removal", func() (error, bool) {
 		err := c.hosts[l].Remove(timeout(t), 1, id, m.ConfigChange)
 		if err == nil {
-			break
+			return nil, true
 		}
 		if st := protocol.StatusOf(err); st != protocol.StatusUnavailable && st != protocol.StatusAborted {
 			t.Fatal(err)
 		}
-		if m, err = c.hosts[l].Members(timeout(t), 1); err != nil {
+		var lost error
+		if m, lost = c.hosts[l].Members(timeout(t), 1); lost != nil {
 			t.Skip("another leader has removed the replica, which does not hear of it") // an election nobody asked for
 		}
-	}
+		return err, false
+	})
 	select {
 	case got := <-c.removed:
 		if got != id {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	inTests "github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -314,7 +315,7 @@ func TestQuorumLossAndReturn(t *testing.T) {
 func TestTransferToItself(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, nil)
-	for {
+	inTests.True(t, "a leader that stays one", func() bool {
 		l := c.leader()
 		_, term := c.hosts[l].groups.leaderOf(1, c.ids[l])
 		var errs [4]error
@@ -323,14 +324,14 @@ func TestTransferToItself(t *testing.T) {
 		}
 		if leader, now := c.hosts[l].groups.leaderOf(1, c.ids[l]); leader != c.ids[l] ||
 			now != term || !c.shards[l].Leading() {
-			continue // an election that nothing here caused
+			return false // an election that nothing here caused
 		}
 		status(t, "to itself, whichever replica led", errs[0], protocol.StatusOK)
 		status(t, "to itself, from a leadership before", errs[1], protocol.StatusOK)
 		status(t, "to itself, from its own leadership", errs[2], protocol.StatusUnavailable)
 		status(t, "to itself, from one that it has not heard of", errs[3], protocol.StatusUnavailable)
-		return
-	}
+		return true
+	})
 }
 
 // TestTransferKeepsLogTime: a planned change of leader leaves a session that is heard of its
@@ -346,22 +347,19 @@ func TestTransferKeepsLogTime(t *testing.T) {
 	// attached starts a session at the leader, and says in which term, and a log time before that
 	// term's end.
 	attached := func() (l int, session, term, before uint64) {
-		for {
+		inTests.True(t, "a session that is attached at the leader", func() (is bool) {
 			l = c.leader()
 			conn++
 			if x := tryCaller(t, c.shards[l], c.recs[l], conn, timeoutMS, testBuckets); x != nil {
+				session = x.session
 				c.shards[l].View(func(m *shard.Machine) {
-					v, _ := m.Sessions().Home(x.session)
-					if !v.Attached {
-						l = -1
-					}
-					term, before = m.Epoch()>>16, m.LogTime()
+					v, _ := m.Sessions().Home(session)
+					is, term, before = v.Attached, m.Epoch()>>16, m.LogTime()
 				})
-				if l >= 0 {
-					return l, x.session, term, before
-				}
 			}
-		}
+			return is
+		})
+		return l, session, term, before
 	}
 	// left is the session's deadline at the leader, 0 if there were other changes than the one
 	// after that term; now is the log time.
@@ -375,11 +373,11 @@ func TestTransferKeepsLogTime(t *testing.T) {
 	}
 
 	var planned, was uint64
-	for was == 0 {
+	inTests.True(t, "a planned change that comes alone", func() bool {
 		l, session, term, before := attached()
 		if err := c.hosts[l].Transfer(timeout(t), 1, c.ids[(l+1)%3], 0); err != nil {
 			t.Log(err)
-			continue
+			return false
 		}
 		deadline, now := left(session, term)
 		if deadline != 0 && (deadline < before+timeoutMS || deadline > now+timeoutMS) {
@@ -387,17 +385,18 @@ func TestTransferKeepsLogTime(t *testing.T) {
 				int64(deadline-now-timeoutMS), timeoutMS)
 		}
 		planned, was = session, deadline
-	}
-	for seen := false; !seen; {
+		return was != 0
+	})
+	inTests.True(t, "an unplanned change that comes alone", func() bool {
 		l, session, term, before := attached()
 		c.stop(l)
 		deadline, _ := left(session, term)
 		if grace := uint64(protocol.DefaultGracePeriod); deadline != 0 && deadline < before+timeoutMS+grace {
 			t.Fatalf("after an unplanned change the session has until %d, want its timeout and the grace period after %d", deadline, before)
 		}
-		seen = deadline != 0
 		c.start(l)
-	}
+		return deadline != 0
+	})
 	c.shards[c.leader()].View(func(m *shard.Machine) {
 		if v, _ := m.Sessions().Home(planned); v.Deadline != was {
 			t.Errorf("a session that nobody attached had until %d, and has until %d after further changes",
