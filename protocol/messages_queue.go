@@ -497,6 +497,37 @@ const (
 	HoldPreempted    HoldEnd = 6 // a waiter preempted it, and its grace was over
 )
 
+// Link is what became of the connection of a session that expired.
+type Link uint8
+
+const (
+	LinkSilent Link = 1 // it was open, and nothing came on it
+	LinkClosed Link = 2 // the client or the network closed it
+	LinkCut    Link = 3 // the server closed it
+	LinkUnread Link = 4 // the server closed it, because its client did not read
+	LinkLeader Link = 5 // its shard got another leader, at which the session was not attached
+)
+
+// String is silent, closed, cut, unread or leader.
+func (l Link) String() string {
+	return enumName(int(l), "", "silent", "closed", "cut", "unread", "leader")
+}
+
+// Ending is how a session ended, as its home shard knows. Times are in ms.
+type Ending struct {
+	Reason EndReason // 0: it is not known where this is read
+	Link   Link      // of one that expired
+	Silent uint64    // for how long one that expired had not been heard
+	Stood  uint64    // for how long its shard stood still last, if that was in this time
+}
+
+func (m *Ending) fields(f *fields) {
+	small(f, "ending.reason", &m.Reason)
+	small(f, "ending.link", &m.Link)
+	f.uint("ending.silent", &m.Silent)
+	f.uint("ending.stood", &m.Stood)
+}
+
 // HistoryHold is a hold that ended.
 type HistoryHold struct {
 	Token       uint64
@@ -507,6 +538,7 @@ type HistoryHold struct {
 	Since       uint64   // wall clock, ms since 1970
 	Until       uint64
 	Cause       HoldEnd
+	Ending      *Ending // with HoldSessionEnded, where it is known; left out otherwise
 }
 
 func (m *HistoryHold) fields(f *fields) {
@@ -518,4 +550,8 @@ func (m *HistoryHold) fields(f *fields) {
 	f.uint("hold.since", &m.Since)
 	f.uint("hold.until", &m.Until)
 	small(f, "hold.cause", &m.Cause)
+	if o, ok := trailing(f, "hold.ending", &m.Ending); ok {
+		m.Ending.fields(f)
+		f.leave(o)
+	}
 }

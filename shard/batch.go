@@ -37,7 +37,7 @@ type batch struct {
 	asked   asked
 	regrant regrant
 	key     []byte
-	ids     []uint64
+	ends    []RemoteEnd
 }
 
 // decode reads a command's body, or answers it.

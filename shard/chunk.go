@@ -124,6 +124,7 @@ type chunkRecord struct {
 	client                      []byte
 	created, timeout, remaining uint64
 	parent                      uint64 // 0: none
+	link                        protocol.Link
 	attached, ended             bool
 
 	low     uint64
@@ -206,7 +207,7 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.nonce, c.client, c.created = r.Uint(), r.Bytes(varint.NoLimit), r.Uint()
 		c.timeout, c.attached, c.at = r.Uint(), r.Bool(), r.Uint()
 		if len(r.Rest) > 0 {
-			c.parent = r.Uint()
+			c.parent, c.link = r.Uint(), protocol.Link(r.Byte())
 		}
 		home := uint64(protocol.HomeBucket(c.create, x.Total))
 		return x.contains(home) && protocol.SessionTier(c.id) == x.Tier &&
@@ -296,8 +297,8 @@ func (w *chunkWriter) homeSession(s *homeSession) {
 	f = varint.Append(f, s.created, uint64(s.timeout))
 	f = varint.AppendBool(f, s.attached)
 	f = varint.Append(f, s.timer.at)
-	if parent := s.node.families.parent(s.id); parent != 0 {
-		f = varint.Append(f, parent)
+	if parent := s.node.families.parent(s.id); parent != 0 || s.link != 0 {
+		f = varint.Append(f, parent, uint64(s.link))
 	}
 	w.put(chunkHomeSession, f)
 }

@@ -184,9 +184,9 @@ func (x *churn) command() Command {
 			Description: string(x.data()), Nonce: 1 + x.r.Uint64N(2),
 		})
 	case p < 94:
-		return Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{a.id, a.epoch, x.time}}})}
+		return Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{Sessions: []DetachItem{{Session: a.id, Epoch: a.epoch, LastContact: x.time}}})}
 	case p < 96:
-		return Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{[]uint64{a.id}})}
+		return Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{[]RemoteEnd{{Session: a.id}}})}
 	case p < 97:
 		return Command{Kind: CmdRemoteUpdate,
 			Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: a.id, Epoch: a.epoch, Description: "seen"})}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // Errors of reading a batch. A batch that is malformed is a no-op on every replica. A batch of a
@@ -92,14 +93,21 @@ func AppendDetach(b []byte, x DetachBody) []byte { return varint.Encode(b, x.fie
 func (d *DetachBody) fields(f *varint.Fields) {
 	varint.List(f, &d.Sessions, varint.NoLimit, func(s *DetachItem, f *varint.Fields) {
 		f.Uint(&s.Session, &s.Epoch, &s.LastContact)
+		varint.Byte(f, &s.Link)
 	})
+	f.Uint(&d.Stood, &d.StoodAt)
 }
 
 // AppendRemoteEnded appends the body of a CmdRemoteEnded.
 func AppendRemoteEnded(b []byte, x RemoteEndedBody) []byte { return varint.Encode(b, x.fields) }
 
 func (e *RemoteEndedBody) fields(f *varint.Fields) {
-	varint.List(f, &e.Sessions, varint.NoLimit, func(id *uint64, f *varint.Fields) { f.Uint(id) })
+	varint.List(f, &e.Sessions, varint.NoLimit, (*RemoteEnd).fields)
+}
+
+func (e *RemoteEnd) fields(f *varint.Fields) {
+	f.Uint(&e.Session)
+	queue.EndingFields(f, &e.Ending)
 }
 
 // ReadRemoteEnded reads what AppendRemoteEnded wrote.

@@ -137,6 +137,10 @@ type Command struct {
 // the one given stays as it is.
 type DetachBody struct {
 	Sessions []DetachItem
+
+	// Stood is for how long the leader stood still, in ms, and StoodAt until when by its log time. 0: it
+	// did not since it said so last.
+	Stood, StoodAt uint64
 }
 
 // DetachItem is one of them. LastContact is in the leader's log time.
@@ -144,11 +148,18 @@ type DetachItem struct {
 	Session     uint64
 	Epoch       uint64
 	LastContact uint64
+	Link        protocol.Link
 }
 
 // RemoteEndedBody: the homes of these sessions said that they are gone.
 type RemoteEndedBody struct {
-	Sessions []uint64
+	Sessions []RemoteEnd
+}
+
+// RemoteEnd is one of them.
+type RemoteEnd struct {
+	Session uint64
+	Ending  protocol.Ending
 }
 
 // RemoteUpdateBody: the home of a remote session said that it lives, under this attach epoch.

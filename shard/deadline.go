@@ -88,6 +88,8 @@ type clock struct {
 	logTime uint64 // Invariant: never goes back
 	wall    uint64 // wall clock of the last entry, for display
 
+	stood, stoodAt uint64 // for how long, in ms, a leader stood still last, and the log time of its end
+
 	bucketTable
 	takeovers takeovers
 	deadlines deadlines

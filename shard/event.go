@@ -28,7 +28,7 @@ const (
 	// EventSessionDetached: at the home, by a CmdDetach: Session, Node, Epoch, and Text is its
 	// description. A take-over detaches everything without one for each.
 	EventSessionDetached EventKind = 5
-	// EventSessionEnded: at the home, Session, Node, Reason, Text. No event of this shard is
+	// EventSessionEnded: at the home, Session, Node, Reason, Text, Ending. No event of this shard is
 	// addressed to the session after it.
 	EventSessionEnded EventKind = 6
 	// EventRemoteHeld: Session is a remote session that holds or waits for something here, and did
@@ -113,6 +113,7 @@ type Event struct {
 	Name   []byte
 	Text   string
 
+	Ending  *protocol.Ending         // EventSessionEnded
 	Grant   *protocol.Grant          // EventAcquireResult, and EventReply to an acquire: beyond plain units, and bounds
 	Process *process.MemberEvent     // EventProcess
 	Poll    *protocol.TrackPollReply // EventReply to a poll of a track

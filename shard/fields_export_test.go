@@ -38,6 +38,7 @@ var notMoved = map[string]string{
 	"sessionRecord.snapMark":    "of the process",
 	"sessionRecord.ended":       "what is gone is released before a freeze, or at the target",
 	"sessionRecord.detached":    "the home says it again when it is asked for the first time",
+	"sessionUse.ending":         "the histories of a moved bucket do without",
 	"sessionUse.entries":        "follows from the entries",
 	"sessionUse.waits":          "follows from the entries",
 	"sessionUse.place":          "place in a ranking",
@@ -82,7 +83,7 @@ var notMoved = map[string]string{
 // staysInShard are the fields of a machine and of the types embedded in it, none of which is of a
 // bucket alone. Of ended the part moves that is of create ids of the run.
 var staysInShard = []string{
-	"id", "applied", "format", "epoch", "epochAt", "logTime", "wall", "limits", "work", // the shard's own
+	"id", "applied", "format", "epoch", "epochAt", "logTime", "wall", "stood", "stoodAt", "limits", "work", // the shard's own
 	"bucketTable", "imports", "clearing", // the table, and steps of moves
 	"nodes", "nodeIndex", "dropping", "dropped", "grace", // each shard has all nodes
 	"sessions", "byCreateID", // records of the run

@@ -201,6 +201,8 @@ func differentValue(t *testing.T, f reflect.Value) reflect.Value {
 		v.SetUint(f.Uint() + 1)
 	case reflect.String:
 		v.SetString(f.String() + "x")
+	case reflect.Pointer:
+		v.Set(reflect.New(f.Type().Elem()))
 	case reflect.Array:
 		for i := range v.Len() {
 			v.Index(i).Set(differentValue(t, f.Index(i)))

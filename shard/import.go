@@ -205,6 +205,7 @@ func importHomeSession(m *Machine, r *chunkRecord) {
 	}
 	s.description = string(r.desc)
 	s.key, s.createID, s.nonce, s.client, s.created = r.key, r.create, r.nonce, string(r.client), r.created
+	s.link = r.link
 	s.timeout, s.attached, s.lastSeen, s.generation = uint32(r.timeout), r.attached, m.logTime, m.takeovers.generation
 	m.byCreateID.add(s)
 	n.addSession(s, r.parent)

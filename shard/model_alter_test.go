@@ -255,6 +255,7 @@ func (m *model) keepHold(s *modelSemaphore, r *modelEntry) {
 	m.countRule("hold in the history")
 	names := s.slotNames(r)
 	s.queue.ended = append(s.queue.ended, protocol.HistoryHold{Token: r.order, Session: r.session.id,
-		Description: r.session.desc, Count: r.count, Slots: names[:min(len(names), 8)], Since: r.since, Until: m.wall, Cause: cause})
+		Description: r.session.desc, Count: r.count, Slots: names[:min(len(names), 8)], Since: r.since, Until: m.wall,
+		Cause: cause, Ending: r.session.ending})
 	s.queue.ended = s.queue.ended[max(0, len(s.queue.ended)-int(s.queue.o.History)):]
 }

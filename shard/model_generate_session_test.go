@@ -154,8 +154,10 @@ func (g *gen) detachOp() op {
 	for range 1 + g.n(3) {
 		c := g.client()
 		lastContact := g.m.now + 1000 - uint64(pick(g, 1000, 1001, 0, min(int(g.m.now), 1<<30)+1000))
-		x.Sessions = append(x.Sessions, DetachItem{Session: c.id, Epoch: g.epochOf(c), LastContact: lastContact})
+		x.Sessions = append(x.Sessions, DetachItem{Session: c.id, Epoch: g.epochOf(c), LastContact: lastContact,
+			Link: pick(g, protocol.LinkSilent, protocol.LinkClosed)})
 	}
+	x.Stood, x.StoodAt = uint64(pick(g, 0, 0, 1500)), g.m.now-min(g.m.now, uint64(pick(g, 0, 500, 1<<20)))
 	return op{kind: CmdDetach, msg: x}
 }
 
@@ -192,7 +194,8 @@ func (g *gen) killOp() op {
 func (g *gen) remoteEndedOp() op {
 	var x RemoteEndedBody
 	for range 1 + g.n(2) {
-		x.Sessions = append(x.Sessions, g.client().id)
+		x.Sessions = append(x.Sessions, RemoteEnd{g.client().id, pick(g, protocol.Ending{}, protocol.Ending{Reason: protocol.EndKilled},
+			protocol.Ending{Reason: protocol.EndExpired, Link: protocol.LinkSilent, Silent: 3000, Stood: 1500})})
 	}
 	return op{kind: CmdRemoteEnded, msg: x}
 }

@@ -81,6 +81,7 @@ func sameDetails(m *Machine, w *model, d *protocol.DescribeReply, s *modelSemaph
 	for i := range out.Holds {
 		if w.loose && i < len(ended) { // a shard may not know what the session is called
 			ended[i].Description, out.Holds[i].Description = "", ""
+			ended[i].Ending, out.Holds[i].Ending = nil, nil // nor how it ended
 		}
 	}
 	if len(out.Holds)+len(ended) > 0 && !reflect.DeepEqual(out.Holds, ended) {

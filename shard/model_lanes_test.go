@@ -398,7 +398,7 @@ func modelOptionBytes(o protocol.SemaphoreOptions, limit uint64) int {
 	if o.Plain() {
 		return 0
 	}
-	sum := 512 + 160*int(o.History)
+	sum := 512 + 192*int(o.History)
 	for _, w := range o.Weights {
 		sum += len(w.Key)
 	}

@@ -226,7 +226,7 @@ func (x *moveTest) syncRemotes() {
 					x.count("session ended while its holdings were frozen")
 				}
 				x.apply(i, AppendCommand(nil, Command{Kind: CmdRemoteEnded,
-					Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []uint64{id}})}))
+					Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []RemoteEnd{{Session: id}}})}))
 			}
 		}
 	}

@@ -161,7 +161,7 @@ func (m *model) detach(d DetachItem) {
 	if s == nil || !s.home || !s.attached || s.epoch != d.Epoch {
 		return
 	}
-	s.attached = false
+	s.attached, s.link = false, d.Link
 	s.deadline = min(max(d.LastContact, s.since), m.now) + s.timeout
 	switch {
 	case s.timeout == 0:
@@ -217,7 +217,7 @@ func (m *model) takeOver() {
 			}
 			continue
 		}
-		s.attached, s.deadline = false, m.now+s.timeout
+		s.attached, s.link, s.deadline = false, protocol.LinkLeader, m.now+s.timeout
 		if m.handed && s.timeout > 0 {
 			m.countRule("planned take-over of an attached session")
 			continue
@@ -234,13 +234,20 @@ func (m *model) takeOver() {
 
 // end ends a session at its home.
 func (m *model) end(s *modelSession, reason protocol.EndReason, text string) {
-	s.ended = true
+	s.ended, s.ending = true, &protocol.Ending{Reason: reason}
+	if heard := s.deadline - s.timeout; reason == protocol.EndExpired && !s.attached {
+		s.ending.Link, s.ending.Silent = s.link, m.now-min(m.now, heard)
+		if m.stoodAt > heard {
+			m.countRule("the shard stood still while a session was not heard")
+			s.ending.Stood = m.stood
+		}
+	}
 	m.sessions = without(m.sessions, s)
 	if _, remembered := m.goneCreates[s.create]; !remembered {
 		m.goneCreates[s.create] = m.now + Retention
 	}
 	m.releaseAll(s)
-	m.emit(Event{Kind: EventSessionEnded, Session: s.id, Node: s.node, Reason: reason, Text: text})
+	m.emit(Event{Kind: EventSessionEnded, Session: s.id, Node: s.node, Reason: reason, Text: text, Ending: s.ending})
 }
 
 // releaseAll takes everything from an ended session, in order of name.
@@ -307,14 +314,18 @@ func (m *model) idle(s *modelSession) bool {
 	return !slices.ContainsFunc(m.sems, func(sem *modelSemaphore) bool { return sem.entryOf(s) != nil })
 }
 
-func (m *model) remotesEnded(ids []uint64) {
+func (m *model) remotesEnded(ends []RemoteEnd) {
 	var gone []*modelSession
-	for _, id := range ids {
+	for _, x := range ends {
+		id := x.Session
 		if m.isHome(id) {
 			continue
 		}
 		m.tombstone(id)
 		if s := m.session(id); s != nil && !slices.Contains(gone, s) {
+			if x.Ending != (protocol.Ending{}) {
+				s.ending = &x.Ending
+			}
 			gone = append(gone, s)
 		}
 	}

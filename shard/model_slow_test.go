@@ -41,7 +41,7 @@ func (h *history) slowStep() error {
 	}
 	o := h.op()
 	if x, ok := o.msg.(DetachBody); ok {
-		o.msg = DetachBody{x.Sessions[:1]} // with timeout 0 each ends before the next, as far as the work goes
+		o.msg = DetachBody{x.Sessions[:1], x.Stood, x.StoodAt} // with timeout 0 each ends before the next, as far as the work goes
 	}
 	if err := h.applyAny(h.header(h.m.now), []op{o}); err != nil {
 		return err

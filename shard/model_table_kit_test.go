@@ -140,7 +140,7 @@ func (r *tableTest) attach(who string, epoch uint64, timeout uint64) string {
 
 func (r *tableTest) detach(who string, lastContact uint64) string {
 	r.t.Helper()
-	return r.command(CmdDetach, DetachBody{Sessions: []DetachItem{{r.ids[who], 1, lastContact}}})
+	return r.command(CmdDetach, DetachBody{Sessions: []DetachItem{{Session: r.ids[who], Epoch: 1, LastContact: lastContact}}})
 }
 
 func (r *tableTest) stop(who string) string {

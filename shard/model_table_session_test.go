@@ -8,7 +8,7 @@ import (
 
 func (r *tableTest) remoteEnded(who string) string {
 	r.t.Helper()
-	r.command(CmdRemoteEnded, RemoteEndedBody{Sessions: []uint64{r.ids[who]}})
+	r.command(CmdRemoteEnded, RemoteEndedBody{Sessions: []RemoteEnd{{Session: r.ids[who]}}})
 	// Its acquire's end is not looked at here.
 	return "ok"
 }

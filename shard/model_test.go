@@ -24,6 +24,8 @@ type model struct {
 
 	orders      map[uint32]uint64 // last order id, by bucket
 	versions    map[uint32]uint64 // highest version of a deleted semaphore, by bucket
+	stood       uint64            // for how long a leader stood still last
+	stoodAt     uint64
 	ids         map[uint32]uint64 // last session counter, by bucket
 	goneIDs     map[uint64]uint64 // until when an ended remote session's id is refused
 	goneCreates map[[protocol.KeyLen]byte]uint64
@@ -66,6 +68,8 @@ type modelSession struct {
 	attached         bool
 	since            uint64 // log time of the last attach
 	deadline         uint64 // of a detached one
+	link             protocol.Link
+	ending           *protocol.Ending // of one that has ended
 
 	used uint64 // of a remote session: its last request, or the last moment it had an entry
 }
@@ -197,6 +201,9 @@ func (m *model) run(o op, takes bool) {
 	case *protocol.Release:
 		m.release(o, x)
 	case DetachBody:
+		if x.Stood > 0 {
+			m.stood, m.stoodAt = x.Stood, min(x.StoodAt, m.now)
+		}
 		for _, d := range x.Sessions {
 			m.detach(d)
 		}

@@ -295,8 +295,9 @@ func (q *queued) serveNext(m *Machine) bool {
 // ended is called when an owner has left its semaphore.
 func (q *queued) ended(m *Machine, e *entry, cause protocol.HoldEnd) {
 	atBound := cause == protocol.HoldPreempted
+	var how *protocol.Ending
 	if e.session.ended {
-		cause = protocol.HoldSessionEnded
+		cause, how = protocol.HoldSessionEnded, e.session.ending
 	}
 	if q.Grant(e.orderID).Preempted() != 0 {
 		outcome := PreemptionReleased
@@ -306,7 +307,7 @@ func (q *queued) ended(m *Machine, e *entry, cause protocol.HoldEnd) {
 		m.preemptions[outcome]++
 	}
 	q.Keep(queue.Hold{Token: e.orderID, Session: e.session.id, Count: e.count, Since: e.since, Until: m.wall,
-		Description: e.session.description, Cause: cause})
+		Description: e.session.description, Cause: cause, Ending: how})
 	q.disown(m, e)
 }
 

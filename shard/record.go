@@ -7,6 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 	"github.com/signalbox-dev/signalbox/shard/container"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // The state is a set of records; a snapshot is their list, the digest the sum of their hashes.
@@ -73,6 +74,7 @@ func (x *headerRecord) fields(f *varint.Fields) {
 	varint.Byte(f, &m.tier)
 	f.Uint(&x.buckets, &m.tokenFloor)
 	f.Bool(&m.transferring)
+	f.Uint(&m.stood, &m.stoodAt)
 	f.Uint(&t.generation)
 	f.Bool(&t.sweeping)
 	f.Uint(&t.sweepStart, &t.sweepNode, &t.sweepSession)
@@ -170,6 +172,9 @@ func (r *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
 	s := r.home
 	if s == nil {
 		b = varint.Append(b, r.lastSeen)
+		if r.ending != nil {
+			b = r.appendEnding(b)
+		}
 		return closeRecord(b, start, 0, recordRemoteSession, 0, sum)
 	}
 	b = appendTimer(b, &r.timer)
@@ -179,10 +184,17 @@ func (r *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
 	b = varint.AppendBytes(b, s.client)
 	b = varint.Append(b, s.created, r.lastSeen, s.generation, uint64(s.timeout))
 	b = varint.AppendBool(b, s.attached)
-	if parent := r.node.families.parent(r.id); parent != 0 {
-		b = varint.Append(b, parent)
+	if parent := r.node.families.parent(r.id); parent != 0 || s.link != 0 || r.ending != nil {
+		b = varint.Append(b, parent, uint64(s.link))
+		if r.ending != nil {
+			b = r.appendEnding(b)
+		}
 	}
 	return closeRecord(b, start, 0, recordHomeSession, 0, sum)
+}
+
+func (r *sessionRecord) appendEnding(b []byte) []byte {
+	return varint.Encode(b, func(f *varint.Fields) { queue.EndingFields(f, r.ending) })
 }
 
 func (s *semaphore) appendRecord(b []byte, sum *uint64) []byte {

@@ -124,22 +124,23 @@ func applyRemoteEnded(m *Machine, c *rawCommand) {
 	r := varint.Reader{Rest: c.body}
 	n := r.Count(varint.NoLimit)
 	items := r.Rest
+	var x RemoteEnd
 	for range n {
-		r.Uint()
+		varint.Decode(&r, x.fields)
 	}
 	if r.Failed || len(r.Rest) != 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
 	r = varint.Reader{Rest: items}
-	ids := m.batch.ids[:0]
+	ends := m.batch.ends[:0]
 	for range n {
-		if id := r.Uint(); m.activeHomeBucket(id) == nil {
-			ids = append(ids, id)
+		if varint.Decode(&r, x.fields); m.activeHomeBucket(x.Session) == nil {
+			ends = append(ends, x)
 		}
 	}
-	endRemotes(m, ids)
-	m.batch.ids = ids[:0]
+	endRemotes(m, ends)
+	m.batch.ends = ends[:0]
 	m.reply(protocol.StatusOK, "")
 }
 
@@ -153,10 +154,15 @@ func endText(p *sessionRecord) string {
 
 // endRemotes ends remote sessions, in the order given. All of them end before the first is
 // released, so that none is granted what another gives up.
-func endRemotes(m *Machine, ids []uint64) {
+func endRemotes(m *Machine, ends []RemoteEnd) {
 	var gone []*sessionRecord
-	for _, id := range ids {
-		if p := markRemoteEnded(m, id); p != nil {
+	for i := range ends {
+		x := &ends[i]
+		if p := markRemoteEnded(m, x.Session); p != nil {
+			if x.Ending != (protocol.Ending{}) {
+				how := x.Ending
+				p.endedAs(&how)
+			}
 			gone = append(gone, p)
 		}
 	}
@@ -196,20 +202,20 @@ func endUnknownRemotes(m *Machine, first, count uint32) {
 	if count == 0 {
 		return
 	}
-	ids := m.batch.ids[:0]
+	ends := m.batch.ends[:0]
 	low, high := m.homeIDs(first, count)
 	m.nodeIndex.All(func(n *node) bool {
 		n.remoteSessions.Ascend(func(id uint64) bool { return id < low }, func(id uint64) bool {
 			if id <= high && m.activeHomeBucket(id) != nil {
-				ids = append(ids, id)
+				ends = append(ends, RemoteEnd{Session: id})
 			}
 			return id < high
 		})
 		return true
 	})
-	slices.Sort(ids)
-	endRemotes(m, ids)
-	m.batch.ids = ids[:0]
+	slices.SortFunc(ends, func(a, b RemoteEnd) int { return cmp.Compare(a.Session, b.Session) })
+	endRemotes(m, ends)
+	m.batch.ends = ends[:0]
 }
 
 // applyRemoteUpdate records the report of a remote session's home.

@@ -232,10 +232,14 @@ func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 			r.Uint(), string(r.Bytes(varint.NoLimit)), r.Uint(), r.Uint(), r.Uint()
 		s.timeout, s.attached = uint32(r.Uint()), r.Bool()
 		if len(r.Rest) > 0 {
-			l.parent = r.Uint()
+			l.parent, s.link = r.Uint(), protocol.Link(r.Byte())
 		}
 	} else {
 		p.lastSeen = r.Uint()
+	}
+	if len(r.Rest) > 0 {
+		p.ownUse().ending = new(protocol.Ending)
+		varint.Decode(r, func(f *varint.Fields) { queue.EndingFields(f, p.ending) })
 	}
 	if x.m.sessions.get(p.id) != nil {
 		return false

@@ -226,17 +226,21 @@ func (x *scriptRunner) command(line string) Command {
 		}
 		return Command{Kind: CmdTransfer, Body: TransferBegins}
 	case "detach":
-		var b DetachBody
+		b := DetachBody{Stood: a.num("stood", 0), StoodAt: x.time}
 		for _, w := range a.words[1:] {
 			who := x.sessions[w]
 			b.Sessions = append(b.Sessions,
-				DetachItem{who.id, a.num("epoch", who.epoch), a.num("last-contact", x.time)})
+				DetachItem{who.id, a.num("epoch", who.epoch), a.num("last-contact", x.time), protocol.Link(a.num("link", 0))})
 		}
 		return Command{Kind: CmdDetach, Body: AppendDetach(nil, b)}
 	case "remote-ended":
 		var b RemoteEndedBody
 		for _, w := range a.words[1:] {
-			b.Sessions = append(b.Sessions, x.sessions[w].id)
+			how := protocol.Ending{Link: protocol.Link(a.num("link", 0)), Silent: a.num("silent", 0)}
+			if how.Link != 0 {
+				how.Reason = protocol.EndExpired
+			}
+			b.Sessions = append(b.Sessions, RemoteEnd{x.sessions[w].id, how})
 		}
 		return Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, b)}
 	case "remote-update":

@@ -200,7 +200,8 @@ func (r Semaphores) History(req *protocol.SemaphoreHistory, out *protocol.Semaph
 	for i := len(ended) - 1; i >= 0; i-- {
 		h := &ended[i]
 		out.Holds = append(out.Holds, protocol.HistoryHold{Token: h.Token, Session: h.Session,
-			Description: h.Description, Count: h.Count, Slots: h.Slots, Since: h.Since, Until: h.Until, Cause: h.Cause})
+			Description: h.Description, Count: h.Count, Slots: h.Slots, Since: h.Since, Until: h.Until, Cause: h.Cause,
+			Ending: h.Ending})
 	}
 	return nil
 }

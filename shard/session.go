@@ -25,6 +25,7 @@ type homeSession struct {
 	generation uint64 // of the take-over under which attached and the timer were written
 	timeout    uint32 // ms
 	attached   bool
+	link       protocol.Link // of one that is detached: why
 }
 
 func homeSessionLess(a, b *homeSession) bool { return a.id < b.id }
@@ -147,7 +148,7 @@ func (s *homeSession) attach(m *Machine, c *rawCommand) {
 	m.touch(s.sessionRecord)
 	m.unschedule(s)
 	s.sessionRecord.detached = false
-	s.attached, s.generation, s.lastSeen = true, m.takeovers.generation, m.logTime
+	s.attached, s.link, s.generation, s.lastSeen = true, 0, m.takeovers.generation, m.logTime
 	if s.client != string(c.sender) {
 		s.client = m.interner.Bytes(c.sender)
 	}
@@ -181,37 +182,41 @@ func applyDetach(m *Machine, c *rawCommand) {
 		r.Uint()
 		r.Uint()
 		r.Uint()
+		r.Byte()
 	}
+	stood, stoodAt := r.Uint(), r.Uint()
 	if r.Failed || len(r.Rest) != 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
+	if stood > 0 {
+		m.stood, m.stoodAt = stood, min(stoodAt, m.logTime)
+	}
 	r = varint.Reader{Rest: items}
 	for range n {
-		id, epoch, lastContact := r.Uint(), r.Uint(), r.Uint()
+		id, epoch, lastContact, link := r.Uint(), r.Uint(), r.Uint(), protocol.Link(r.Byte())
 		if p := m.sessions.get(id); p != nil && p.home != nil && p.epoch == epoch &&
 			m.alive(p) && m.activeHomeBucket(id) != nil {
-			p.home.detach(m, lastContact)
+			p.home.detach(m, lastContact, link)
 		}
 	}
 	m.reply(protocol.StatusOK, "")
 }
 
 // detach makes a session detached, unless it is, with the time of its last message.
-func (s *homeSession) detach(m *Machine, lastContact uint64) {
+func (s *homeSession) detach(m *Machine, lastContact uint64, link protocol.Link) {
 	if attached, _ := m.attached(s); !attached {
 		return
 	}
 	m.touch(s.sessionRecord)
-	s.attached = false
+	s.attached, s.link = false, link
 	m.batch.out.List = append(m.batch.out.List,
 		Event{Kind: EventSessionDetached, Session: s.id, Node: s.node.id, Epoch: s.epoch, Text: s.description})
-	if s.timeout == 0 {
-		s.end(m, protocol.EndExpired, textExpired)
-		return
-	}
 	lastContact = min(max(lastContact, s.lastSeen), m.logTime)
 	m.schedule(s, addSaturated(m.homeBucketOf(s).timeAt(lastContact), uint64(s.timeout)))
+	if s.timeout == 0 {
+		s.end(m, protocol.EndExpired, textExpired)
+	}
 }
 
 // applyStop ends a session at its client's wish.
@@ -260,14 +265,32 @@ func (s *homeSession) expire(m *Machine) {
 // events to the session: none may follow its end.
 func (s *homeSession) end(m *Machine, reason protocol.EndReason, text string) {
 	m.touch(s.sessionRecord)
+	how := s.howEnded(m, reason)
 	m.unschedule(s)
 	m.byCreateID.remove(s)
 	remember(&m.endedCreateIDs, s.createID, m.logTime)
 	s.node.removeSession(s)
 	s.ended, s.endReason = true, reason
+	s.endedAs(&how)
 	s.chargeAnswers()
 	done := s.releaseAll(m, text)
 	m.batch.out.List = append(m.batch.out.List,
-		Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text})
+		Event{Kind: EventSessionEnded, Session: s.id, Node: s.node.id, Reason: reason, Text: text, Ending: &how})
 	m.deferRelease(s.sessionRecord, done)
+}
+
+// howEnded is how a session ends now. One that was detached has not been heard since a timeout before
+// its deadline.
+func (s *homeSession) howEnded(m *Machine, reason protocol.EndReason) protocol.Ending {
+	how := protocol.Ending{Reason: reason}
+	if reason != protocol.EndExpired || s.attached {
+		return how
+	}
+	b := m.homeBucketOf(s)
+	now, heard := m.bucketTime(b), s.timer.at-min(s.timer.at, uint64(s.timeout))
+	how.Link, how.Silent = s.link, now-min(now, heard)
+	if m.stood > 0 && b.timeAt(m.stoodAt) > heard {
+		how.Stood = m.stood
+	}
+	return how
 }

@@ -40,9 +40,10 @@ type sessionRecord struct {
 // request. Most sessions of a large cluster are only kept alive, and have none.
 type sessionUse struct {
 	answers  answers
-	entries  treap     // by name
-	holdings *holdings // nil for most
-	low      uint64    // lowest request number whose answer the client may still lack; never goes back
+	entries  treap            // by name
+	holdings *holdings        // nil for most
+	ending   *protocol.Ending // of a session that has ended, while something is left to be released
+	low      uint64           // lowest request number whose answer the client may still lack; never goes back
 
 	waits          int32  // entries that wait
 	place          int32  // in its node's ranking of sessions
@@ -77,6 +78,13 @@ func newRemoteSession() *sessionRecord {
 	x.own.low, x.own.answers.list = 1, x.first[:0]
 	x.sessionRecord.sessionUse = &x.own
 	return &x.sessionRecord
+}
+
+// endedAs notes how an ended session ended, for the histories of what it holds.
+func (r *sessionRecord) endedAs(how *protocol.Ending) {
+	if r.sessionUse != &unused {
+		r.ending = how
+	}
 }
 
 // references is how many semaphores and hosted objects of this shard the session takes part in.

@@ -93,7 +93,7 @@ func (s *homeSession) writeDownTakeOvers(m *Machine) {
 	attached, deadline := m.attached(s)
 	if s.attached && !attached {
 		m.touch(s.sessionRecord)
-		s.attached = false
+		s.attached, s.link = false, protocol.LinkLeader
 		m.schedule(s, deadline)
 	}
 }

@@ -194,7 +194,7 @@ func (x *detachTest) deliverUpdates() {
 				Body: AppendRemoteUpdate(nil, RemoteUpdateBody{Session: id, Epoch: v.Epoch, Detached: !v.Attached})})
 		} else {
 			x.track.do(x.t, x.now,
-				Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []uint64{id}})})
+				Command{Kind: CmdRemoteEnded, Body: AppendRemoteEnded(nil, RemoteEndedBody{Sessions: []RemoteEnd{{Session: id}}})})
 		}
 	}
 }

@@ -132,7 +132,7 @@ func TestTimesOfExpiry(t *testing.T) {
 	x, name := queuedIn(t, 0)
 	x.at(1100)
 	x.entry = AppendCommand(x.entry,
-		Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{x.sessions[0], 1, 1100}}})})
+		Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{Sessions: []DetachItem{{Session: x.sessions[0], Epoch: 1, LastContact: 1100}}})})
 	x.commit()
 	x.at(20_000)
 	x.commit()

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
@@ -24,9 +25,9 @@ type Home interface {
 	// RenewLeasesAfterStep is RenewLeases behind the step of the log that is under way: it drops a
 	// ping of a connection of which no session is known, and an attach is known at the step's end.
 	RenewLeasesAfterStep(conn, ping uint64)
-	// ConnClosed reports that a connection with sessions of this home is closed, and when it was
-	// last heard.
-	ConnClosed(conn uint64, heard time.Duration)
+	// ConnClosed reports that a connection with sessions of this home is closed, when it was last
+	// heard, and who closed it.
+	ConnClosed(conn uint64, heard time.Duration, link protocol.Link)
 }
 
 // Watches are the watches and streams of a hosted shard.

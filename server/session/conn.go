@@ -333,7 +333,7 @@ func (c *Conn) Closed(heard time.Duration) {
 	// Told under the lock: an attach that is applied now either was bound before, or finds the
 	// connection gone and tells the home itself.
 	for _, h := range homes {
-		h.home.ConnClosed(c.ID(), heard)
+		h.home.ConnClosed(c.ID(), heard, c.ClosedBy())
 	}
 	c.mu.Unlock()
 	bindings.each(c.Table.remove)

@@ -171,7 +171,7 @@ func (h *notingHome) RenewLeases(_, ping uint64) { h.n.note("shard %d renews for
 func (h *notingHome) RenewLeasesAfterStep(_, ping uint64) {
 	h.n.note("shard %d renews later for ping %d", h.id, ping)
 }
-func (h *notingHome) ConnClosed(_ uint64, heard time.Duration) {
+func (h *notingHome) ConnClosed(_ uint64, heard time.Duration, _ protocol.Link) {
 	h.n.note("shard %d: closed, last heard at %v", h.id, heard)
 }
 

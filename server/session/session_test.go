@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -22,7 +23,7 @@ func (h *stubHome) RenewLeases(_, ping uint64) { h.asked = append(h.asked, ping)
 func (h *stubHome) RenewLeasesAfterStep(_, ping uint64) {
 	h.asked, h.late = append(h.asked, ping), h.late+1
 }
-func (h *stubHome) ConnClosed(uint64, time.Duration) {}
+func (h *stubHome) ConnClosed(uint64, time.Duration, protocol.Link) {}
 
 // TestBindings: one session, several connections and epochs.
 func TestBindings(t *testing.T) {

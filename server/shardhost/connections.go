@@ -60,7 +60,9 @@ func (l *latePings) take() (list []latePing) {
 }
 
 // ConnClosed implements session.Home.
-func (s *Shard) ConnClosed(conn uint64, heard time.Duration) { s.Replica().ConnClosed(conn, heard) }
+func (s *Shard) ConnClosed(conn uint64, heard time.Duration, link protocol.Link) {
+	s.Replica().ConnClosed(conn, heard, link)
+}
 
 // Restored implements replica.Restorer.
 func (s *Shard) Restored(*replica.Shard) {

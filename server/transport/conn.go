@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
@@ -50,11 +51,12 @@ type Conn struct {
 	pings      int // not classified yet
 	throttle   throttle
 
-	lastReceived atomic.Int64 // clock, ns: something came in
-	frameSince   atomic.Int64 // clock, ns: when the unfinished frame began; 0 is none
-	keepAlive    atomic.Int64 // ns: how long it may be silent, if longer than the limit
-	established  atomic.Bool  // hello accepted
-	ending       atomic.Bool  // nothing is read any more
+	lastReceived atomic.Int64  // clock, ns: something came in
+	frameSince   atomic.Int64  // clock, ns: when the unfinished frame began; 0 is none
+	keepAlive    atomic.Int64  // ns: how long it may be silent, if longer than the limit
+	established  atomic.Bool   // hello accepted
+	ending       atomic.Bool   // nothing is read any more
+	closedBy     atomic.Uint32 // the protocol.Link of one that the server closes
 	endedAt      atomic.Int64
 	rejections   atomic.Uint64
 	paused       atomic.Bool // it is not read until the socket is told to resume
@@ -106,6 +108,11 @@ func (c *Conn) AllowSilence(d time.Duration) {
 
 // Ending reports whether the connection is being closed: nothing is read any more.
 func (c *Conn) Ending() bool { return c.ending.Load() }
+
+// ClosedBy is who closed a connection.
+func (c *Conn) ClosedBy() protocol.Link {
+	return cmp.Or(protocol.Link(c.closedBy.Load()), protocol.LinkClosed)
+}
 
 // StopReading ends the reading of a connection that is to be closed after a pause.
 func (c *Conn) StopReading(pause time.Duration) {
@@ -265,6 +272,11 @@ func (c *Conn) BadFrame(err error) {
 func (c *Conn) Close(how CloseMode, status protocol.Status, text string) bool {
 	first, mark := c.out.close(how, protocol.Goodbye{Status: status, Message: text})
 	if first {
+		link := protocol.LinkCut
+		if how == Immediate && status == protocol.StatusOverloaded {
+			link = protocol.LinkUnread
+		}
+		c.closedBy.Store(uint32(link))
 		c.StopReading(0)
 	}
 	if mark {

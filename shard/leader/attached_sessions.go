@@ -57,7 +57,7 @@ func (l *liveness) bindTo(s *session, connID uint64) {
 	c := l.conns[connID]
 	if connID == 0 || c != nil && c.cut {
 		if s.detachID == 0 { // else one is proposed, which counts for this attach too
-			l.queueDetach(s)
+			l.queueDetach(s, protocol.LinkClosed)
 		}
 		return
 	}
@@ -121,7 +121,7 @@ func (l *liveness) forgetDetached(s *session) {
 	s.unqueue()
 	if c := s.conn; c != nil {
 		l.remove(s)
-		l.cut(c, "a session on this connection was detached; attach it again")
+		l.cut(c, protocol.LinkCut, "a session on this connection was detached; attach it again")
 	}
 }
 
@@ -157,13 +157,13 @@ func inRun(session uint64, first, count uint32) bool {
 	return b >= first && b-first < count
 }
 
-func (l *liveness) closed(id, lastHeard uint64) {
+func (l *liveness) closed(id, lastHeard uint64, link protocol.Link) {
 	c := l.conns[id]
 	if c == nil {
 		return
 	}
 	l.heardAt(c, lastHeard)
-	l.detachAll(c)
+	l.detachAll(c, link)
 	l.forget(c)
 }
 
@@ -172,12 +172,12 @@ func (l *liveness) heardAt(c *conn, at uint64) { c.last = max(c.last, l.clock.at
 
 // cut detaches all sessions of a connection and asks for it to be closed. Until it is closed it
 // stays known, so that it gets no pong.
-func (l *liveness) cut(c *conn, reason string) {
+func (l *liveness) cut(c *conn, link protocol.Link, reason string) {
 	if !c.cut {
 		c.cut = true
 		l.cutConn(c.id, reason)
 	}
-	l.detachAll(c)
+	l.detachAll(c, link)
 	l.checkAt(c, l.clock.now()+DefaultSelfCheck)
 }
 
@@ -185,7 +185,7 @@ func (l *liveness) cutAll(heard Heard, reason string) {
 	for _, c := range l.inOrder() {
 		if at, _ := heard(c.id); !c.cut {
 			l.heardAt(c, at)
-			l.cut(c, reason)
+			l.cut(c, protocol.LinkCut, reason)
 		}
 	}
 }

@@ -6,6 +6,7 @@ type barrierState struct {
 	number   uint64 // of the newest; numbers continue across leaderships
 	inFlight bool
 	began    uint64 // when the newest began
+	since    uint64 // when the first since the last successful one began; 0: none has
 
 	lastProof uint64 // when the last successful one began
 	proved    bool   // one succeeded in this leadership

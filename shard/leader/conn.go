@@ -1,5 +1,7 @@
 package leader
 
+import "github.com/signalbox-dev/signalbox/protocol"
+
 // A client pings at a quarter of the shortest timeout of its sessions on a connection. After three
 // eighths of it without a ping, one is missing.
 const missedPingEighths = 3
@@ -64,18 +66,18 @@ type session struct {
 	at        uint64 // log time: of the attach; once conn is nil, of the last receive
 	detachID  uint64 // of the proposed detach, 0: none
 	timeout   uint32 // ms
-	index     int32  // in conn.sessions; inDetachQueue or 0 if conn is nil
+	index     int32  // in conn.sessions; if conn is nil the link to be logged, below 0 in liveness.detachQueue
 }
 
-// inDetachQueue is the index of a session in liveness.detachQueue.
-const inDetachQueue = -1
+func (s *session) detachQueued() bool { return s.index < 0 }
 
-func (s *session) detachQueued() bool { return s.index == inDetachQueue }
+// link is what became of the connection of a session that has none any more.
+func (s *session) link() protocol.Link { return protocol.Link(s.index) }
 
 // unqueue makes the session's entry in liveness.detachQueue void.
 func (s *session) unqueue() {
-	if s.index == inDetachQueue {
-		s.index = 0
+	if s.detachQueued() {
+		s.index = -s.index
 	}
 }
 

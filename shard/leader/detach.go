@@ -1,30 +1,33 @@
 package leader
 
-import "github.com/signalbox-dev/signalbox/shard"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
 
 // detachAll takes all sessions off a connection and detaches them, as of the last receive on it.
-func (l *liveness) detachAll(c *conn) {
+func (l *liveness) detachAll(c *conn, link protocol.Link) {
 	for _, s := range c.sessions {
-		s.conn, s.index = nil, 0
+		s.conn, s.index = nil, int32(link)
 		s.at = max(c.last, s.at)
 		if s.detachID == 0 {
-			l.queueDetach(s)
+			l.queueDetach(s, link)
 		}
 	}
 	clear(c.sessions)
 	c.sessions, c.undecided = c.sessions[:0], 0
 }
 
-func (l *liveness) queueDetach(s *session) {
-	s.index = inDetachQueue
+func (l *liveness) queueDetach(s *session, link protocol.Link) {
+	s.index = -int32(link)
 	l.detachQueue = append(l.detachQueue, s)
 }
 
 // flushDetaches proposes the detaches that are queued, as fast as the limiter permits.
 func (l *liveness) flushDetaches(p *proposals) {
-	for len(l.detachQueue) > 0 && p.limiter.tokens > 0 {
-		var f proposal
-		var body shard.DetachBody
+	for (len(l.detachQueue) > 0 || l.stood > 0 && l.expires) && p.limiter.tokens > 0 {
+		f, body := proposal{stood: l.stood}, shard.DetachBody{Stood: l.stood, StoodAt: l.stoodAt}
+		l.stood = 0
 		for len(l.detachQueue) > 0 && p.limiter.tokens > 0 && len(f.sessions) < MaxExpiries {
 			s := l.detachQueue[0]
 			l.detachQueue[0] = nil
@@ -35,9 +38,9 @@ func (l *liveness) flushDetaches(p *proposals) {
 			s.unqueue()
 			p.limiter.tokens--
 			f.sessions = append(f.sessions, s)
-			body.Sessions = append(body.Sessions, shard.DetachItem{Session: s.id, Epoch: s.epoch, LastContact: s.at})
+			body.Sessions = append(body.Sessions, shard.DetachItem{Session: s.id, Epoch: s.epoch, LastContact: s.at, Link: s.link()})
 		}
-		if len(f.sessions) == 0 {
+		if len(f.sessions) == 0 && body.Stood == 0 {
 			return
 		}
 		id := p.propose(shard.CmdDetach, shard.AppendDetach(nil, body), f)
@@ -62,7 +65,7 @@ func (l *liveness) detachesDone(command uint64, list []*session, applied bool) {
 			// The machine did not have it attached under this epoch.
 			l.forgetDetached(s)
 		case s.conn == nil:
-			l.queueDetach(s)
+			l.queueDetach(s, s.link())
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package leader
 
+import "github.com/signalbox-dev/signalbox/protocol"
+
 // Events of the log, of connections and of routes, and messages of other leaders, as calls. Each
 // goes to the parts that it concerns, in a fixed order.
 
@@ -25,10 +27,10 @@ func (l *Leader) Detached(now, session, attachEpoch uint64, description string) 
 }
 
 // Ended is EventSessionEnded.
-func (l *Leader) Ended(now, session uint64) {
+func (l *Leader) Ended(now, session uint64, how *protocol.Ending) {
 	if l.enter(now) {
 		l.liveness.ended(session)
-		l.subscribers.notifyEnded(session)
+		l.subscribers.notifyEnded(session, how)
 	}
 }
 
@@ -40,10 +42,10 @@ func (l *Leader) Ping(now, conn, ping uint64) {
 	}
 }
 
-// ConnClosed reports a closed connection, and when something was last received on it.
-func (l *Leader) ConnClosed(now, conn, lastHeard uint64) {
+// ConnClosed reports a closed connection, when something was last received on it, and who closed it.
+func (l *Leader) ConnClosed(now, conn, lastHeard uint64, link protocol.Link) {
 	if l.enter(now) {
-		l.liveness.closed(conn, lastHeard)
+		l.liveness.closed(conn, lastHeard, link)
 	}
 }
 

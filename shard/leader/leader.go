@@ -100,6 +100,7 @@ func (l *Leader) beginBarrier() {
 	}
 	b.number++
 	b.inFlight, b.wanted, b.began = true, false, l.clock.seen
+	b.since = cmp.Or(b.since, b.began)
 	l.ready.Barrier = b.number
 	l.liveness.beginPongs()
 	l.subscribers.beginReplies()
@@ -120,7 +121,8 @@ func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
 		l.subscribers.retryReplies()
 		return
 	}
-	b.lastProof, b.proved = b.began, true
+	l.stoodStill(l.clock.seen - b.since)
+	b.lastProof, b.proved, b.since = b.began, true, 0
 	l.pause.confirmed = l.pause.confirmed || n > l.pause.barrier
 	l.liveness.pong(st)
 	l.subscribers.reply(st)
@@ -159,7 +161,8 @@ func (l *Leader) enter(now uint64) (leading bool) {
 	if l.epoch == 0 {
 		return false
 	}
-	if l.clock.observe(now) {
+	if gap := now - l.clock.seen; l.clock.observe(now) {
+		l.stoodStill(gap)
 		l.stats.Pauses++
 		l.pause = pause{barrier: l.barrier.number, since: l.clock.seen}
 		l.barrier.wanted, l.barrier.backoff = true, false
@@ -184,7 +187,7 @@ func (l *Leader) Tick(now uint64, heard Heard, nextDeadline uint64, hasDeadline 
 		return
 	}
 	now = l.clock.seen
-	l.proposals.backoff, l.barrier.backoff = false, false
+	l.proposals.backoff, l.barrier.backoff, l.expires = false, false, hasDeadline
 	if l.clock.paused {
 		if l.pause.drained(now) {
 			l.clock.resume()
@@ -241,6 +244,9 @@ func (l *Leader) Done(now, id uint64, applied bool) {
 		return
 	}
 	l.enter(now)
+	if !applied {
+		l.stood = max(l.stood, p.stood)
+	}
 	l.liveness.detachesDone(id, p.sessions, applied)
 	l.remotes.releasesDone(id, p.remotes, applied)
 	if p.update != nil {

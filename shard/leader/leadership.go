@@ -8,6 +8,19 @@ type leadership struct {
 	clock clock
 	stats Stats
 	ready *Ready // what leaves with the next Take
+
+	// stood is for how long the leader has stood still, until stoodAt by log time, which the log does not
+	// know; 0: it knows all. It is logged with the next detach, or while something is to expire.
+	stood, stoodAt uint64
+	expires        bool
+}
+
+// stoodStill notes that for so long the leader could not run, or no barrier succeeded, if a session may
+// have noticed.
+func (l *leadership) stoodStill(d uint64) {
+	if d > PauseGap {
+		l.stood, l.stoodAt = max(l.stood, d), l.clock.now()
+	}
 }
 
 // send sends a message to the leader of a shard.

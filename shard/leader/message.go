@@ -3,7 +3,9 @@ package leader
 import (
 	"errors"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // Messages between the leaders of two shards. Each has one byte of version, one of kind, then
@@ -84,6 +86,7 @@ type sessionStatus struct {
 	state       sessionState
 	epoch       uint64
 	description string
+	ending      protocol.Ending // of stateEnded, in a notification
 }
 
 func (s *sessionStatus) alive() bool { return s.state == stateAttached || s.state == stateDetached }
@@ -91,7 +94,7 @@ func (s *sessionStatus) alive() bool { return s.state == stateAttached || s.stat
 // size is at least the number of bytes in a message.
 func (s *sessionStatus) size() int {
 	if !s.alive() {
-		return 10 + 1
+		return 10 + 1 + 2 + 20
 	}
 	return 10 + 1 + 10 + 3 + len(s.description)
 }
@@ -165,7 +168,9 @@ func (s *sessionStatus) fields(f *varint.Fields) {
 	case s.alive():
 		f.Uint(&s.epoch)
 		f.Text(&s.description, maxDescription)
-	case s.state != stateEnded && s.state != stateRetry:
+	case s.state == stateEnded:
+		queue.EndingFields(f, &s.ending)
+	case s.state != stateRetry:
 		f.Fail()
 	}
 }

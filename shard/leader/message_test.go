@@ -10,8 +10,9 @@ import (
 
 func TestMessagesRoundTrip(t *testing.T) {
 	long := strings.Repeat("d", protocol.MaxDescriptionLen)
-	entries := []sessionStatus{{session: never, state: stateEnded}, {1, stateAttached, never, long},
-		{2, stateAttached, 1, ""}, {session: 3, state: stateRetry}}
+	entries := []sessionStatus{{session: never, state: stateEnded,
+		ending: protocol.Ending{Reason: protocol.EndExpired, Link: protocol.LinkCut, Silent: 1 << 40, Stood: never}},
+		{session: 1, state: stateAttached, epoch: never, description: long}, {session: 2, state: stateAttached, epoch: 1}, {session: 3, state: stateRetry}}
 	for _, m := range []message{
 		&subscribeMsg{1 << 40, 2, 3, []subscribeEntry{{never, never, never}, {1, 2, 3}}},
 		&heartbeatMsg{never, 1, never, 4},
@@ -91,7 +92,7 @@ func TestMessagesAreSmall(t *testing.T) {
 		t.Errorf("%+v, %d learned", s, seen)
 	}
 	for _, id := range ids {
-		home.l.Ended(home.now, id)
+		home.l.Ended(home.now, id, &protocol.Ending{Reason: protocol.EndExpired})
 	}
 	for _, p := range home.l.Take().Messages {
 		if len(p.Bytes) > MaxMessage {
@@ -141,7 +142,7 @@ func FuzzReceive(f *testing.F) {
 	id, away := protocol.MakeSessionID(0, 1, 1), protocol.MakeSessionID(0, 2, 1)
 	for _, m := range []message{
 		&subscribeMsg{1, 1, 1, []subscribeEntry{{id, 1, 0}}}, &heartbeatMsg{1, 1, 10_000, 1},
-		&subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{away, stateAttached, 2, "x"}}},
+		&subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{session: away, state: stateAttached, epoch: 2, description: "x"}}},
 		&subscribeReply{1, 1, 1, 1, 0, 1, []sessionStatus{{session: away, state: stateEnded}}},
 		&heartbeatReply{1, 1, 1, 10_000, false},
 		&notifyMsg{1, 1, 1, 1, []sessionStatus{{session: away, state: stateEnded}}},

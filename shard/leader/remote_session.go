@@ -1,6 +1,9 @@
 package leader
 
-import "github.com/signalbox-dev/signalbox/shard"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
 
 // remoteSession is a session at home elsewhere that holds or waits for something here.
 //
@@ -19,6 +22,7 @@ type remoteSession struct {
 	ended        bool
 	detached     bool                    // as of epoch
 	update       *shard.RemoteUpdateBody // in remoteTable.updates, not proposed yet
+	ending       *protocol.Ending        // of one that has ended, if its home said it
 
 	list       *remoteList
 	prev, next *remoteSession

@@ -3,18 +3,22 @@ package leader
 import (
 	"slices"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // sessionEnded handles the end of a session. It is final for any record and from any answer,
 // because ids are never reused.
-func (t *remoteTable) sessionEnded(id uint64) {
+func (t *remoteTable) sessionEnded(id uint64, how protocol.Ending) {
 	g := t.sessions[id]
 	if g == nil || g.ended {
 		return
 	}
 	g.unlist()
 	g.subscription, g.request, g.ended = nil, 0, true
+	if how != (protocol.Ending{}) {
+		g.ending = &how
+	}
 	t.ended.push(g)
 }
 
@@ -67,7 +71,11 @@ func (t *remoteTable) flushEnded(p *proposals) {
 			t.ended.remove(g)
 			p.limiter.tokens--
 			f.remotes = append(f.remotes, g)
-			body.Sessions = append(body.Sessions, g.session)
+			x := shard.RemoteEnd{Session: g.session}
+			if g.ending != nil {
+				x.Ending = *g.ending
+			}
+			body.Sessions = append(body.Sessions, x)
 		}
 		id := p.propose(shard.CmdRemoteEnded, shard.AppendRemoteEnded(nil, body), f)
 		for _, g := range f.remotes {

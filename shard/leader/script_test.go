@@ -185,11 +185,11 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 		l.Detached(w.now, a.session(), a.num("epoch", 1), e.description)
 	case "ended":
 		delete(w.table, a.session())
-		l.Ended(w.now, a.session())
+		l.Ended(w.now, a.session(), &protocol.Ending{Reason: protocol.EndExpired, Silent: a.num("silent", 0)})
 	case "close":
 		w.closed[a.num("conn", 1)] = true
 		if !a.has("untold") {
-			l.ConnClosed(w.now, a.num("conn", 1), w.heard[a.num("conn", 1)])
+			l.ConnClosed(w.now, a.num("conn", 1), w.heard[a.num("conn", 1)], protocol.LinkClosed)
 		}
 	case "transfer":
 		l.Transfer(w.now, w.lastHeard)
@@ -288,10 +288,10 @@ func (w *harness) beliefs() string {
 // living.
 func (a args) entries() (out []sessionStatus) {
 	for _, id := range a.list("alive") {
-		out = append(out, sessionStatus{id, stateAttached, a.num("attach", 1), a.text("text")})
+		out = append(out, sessionStatus{session: id, state: stateAttached, epoch: a.num("attach", 1), description: a.text("text")})
 	}
 	for _, id := range a.list("detached") {
-		out = append(out, sessionStatus{id, stateDetached, a.num("attach", 1), a.text("text")})
+		out = append(out, sessionStatus{session: id, state: stateDetached, epoch: a.num("attach", 1), description: a.text("text")})
 	}
 	for _, id := range a.list("ended") {
 		out = append(out, sessionStatus{session: id, state: stateEnded})

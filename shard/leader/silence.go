@@ -3,6 +3,8 @@ package leader
 import (
 	"cmp"
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // checkAt checks a connection at this log time.
@@ -30,7 +32,7 @@ func (l *liveness) checkSilence(heard Heard) {
 		at, open := heard(c.id)
 		l.heardAt(c, at)
 		if !open {
-			l.detachAll(c)
+			l.detachAll(c, protocol.LinkClosed)
 			l.forget(c)
 			continue
 		}
@@ -46,7 +48,7 @@ func (l *liveness) checkSilence(heard Heard) {
 				next = min(next, max(c.last, s.at)+s.silenceLimit()+1)
 			}
 			if next <= now {
-				l.cut(c, "nothing was heard on this connection for a session's timeout")
+				l.cut(c, protocol.LinkSilent, "nothing was heard on this connection for a session's timeout")
 				continue
 			}
 		}
@@ -67,7 +69,7 @@ func (l *liveness) cutMissingPings(heard Heard) {
 	}
 	slices.SortFunc(quiet, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 	for _, c := range quiet {
-		l.cut(c, "the shard gets another leader; connect to it")
+		l.cut(c, protocol.LinkCut, "the shard gets another leader; connect to it")
 	}
 }
 

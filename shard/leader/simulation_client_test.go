@@ -36,7 +36,7 @@ func (w *sim) closeConn(id uint64) {
 		return
 	}
 	k.open = false
-	w.after(0, func() { k.r.act(func() { k.r.l.ConnClosed(k.r.clock(), id, k.heard) }) })
+	w.after(0, func() { k.r.act(func() { k.r.l.ConnClosed(k.r.clock(), id, k.heard, protocol.LinkClosed) }) })
 	w.after(w.delay(200), func() {
 		if k.c.conn == k {
 			k.c.conn = nil

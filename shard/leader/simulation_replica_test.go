@@ -154,7 +154,7 @@ func (r *simReplica) apply(most int) {
 			case shard.EventSessionDetached:
 				r.l.Detached(r.clock(), x.Session, x.Epoch, x.Text)
 			case shard.EventSessionEnded:
-				r.l.Ended(r.clock(), x.Session)
+				r.l.Ended(r.clock(), x.Session, x.Ending)
 			case shard.EventRemoteHeld:
 				r.l.RemoteHeld(r.clock(), x.Session)
 			case shard.EventRemoteIdle:

@@ -1,13 +1,17 @@
 package leader
 
-import "slices"
+import (
+	"slices"
 
-func (t *subscriberTable) notifyEnded(id uint64) {
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+func (t *subscriberTable) notifyEnded(id uint64, how *protocol.Ending) {
 	list := t.bySession[id]
 	delete(t.bySession, id)
 	for _, p := range list {
 		delete(p.subs, id)
-		t.notify(p, sessionStatus{session: id, state: stateEnded})
+		t.notify(p, sessionStatus{session: id, state: stateEnded, ending: *how})
 	}
 }
 

@@ -14,7 +14,7 @@ func (t *remoteTable) receiveSubscribeReply(from uint64, m *subscribeReply, st S
 		e := &m.sessions[i]
 		switch e.state {
 		case stateEnded:
-			t.sessionEnded(e.session)
+			t.sessionEnded(e.session, e.ending)
 		case stateAttached, stateDetached:
 			t.update(e, st)
 		case stateRetry:
@@ -49,7 +49,7 @@ func (t *remoteTable) receiveNotify(from uint64, m *notifyMsg, st State) {
 	for i := range m.sessions {
 		switch e := &m.sessions[i]; e.state {
 		case stateEnded:
-			t.sessionEnded(e.session)
+			t.sessionEnded(e.session, e.ending)
 		case stateAttached, stateDetached:
 			t.update(e, st)
 		}

@@ -12,6 +12,7 @@ type Hold struct {
 	Description                         string
 	Slots                               []string
 	Cause                               protocol.HoldEnd
+	Ending                              *protocol.Ending // with HoldSessionEnded; nil: it is not known
 }
 
 const (

@@ -41,7 +41,7 @@ func OptionBytes(o *protocol.SemaphoreOptions, limit uint64) uint64 {
 	if o == nil || o.Plain() {
 		return 0
 	}
-	sum := 512 + 160*o.History
+	sum := 512 + 192*o.History
 	for _, w := range o.Weights {
 		sum += uint64(len(w.Key))
 	}

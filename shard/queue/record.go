@@ -46,6 +46,21 @@ func (h *Hold) fields(f *varint.Fields) {
 	f.Text(&h.Description, maxHoldDescription)
 	varint.List(f, &h.Slots, maxHoldSlots, func(s *string, f *varint.Fields) { f.Text(s, protocol.MaxLabelLen) })
 	varint.Byte(f, &h.Cause)
+	known := h.Ending != nil
+	f.Bool(&known)
+	if known {
+		if f.Reading() {
+			h.Ending = new(protocol.Ending)
+		}
+		EndingFields(f, h.Ending)
+	}
+}
+
+// EndingFields are the fields of how a session ended.
+func EndingFields(f *varint.Fields, x *protocol.Ending) {
+	varint.Byte(f, &x.Reason)
+	varint.Byte(f, &x.Link)
+	f.Uint(&x.Silent, &x.Stood)
 }
 
 // fields are those of fair: starts are by key, in order.

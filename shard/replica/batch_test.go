@@ -157,6 +157,6 @@ func TestClosedShardRejects(t *testing.T) {
 		t.Error("a stopped shard makes barriers")
 	}
 	s.Ping(1, 1)
-	s.ConnClosed(1, time.Second)
+	s.ConnClosed(1, time.Second, protocol.LinkClosed)
 	s.ReceiveMessage(2, []byte{1})
 }

@@ -79,7 +79,7 @@ func TestSessionsFollowTheirConnections(t *testing.T) {
 	s.Ping(1, 77)
 	r.await("a pong", func() bool { return len(r.pongs) == 1 && r.pongs[0] == 77 })
 
-	s.ConnClosed(3, d.close(3))
+	s.ConnClosed(3, d.close(3), protocol.LinkClosed)
 	for range 20 {
 		clock.Advance(ManualStep)
 		d.hear(1)
@@ -225,8 +225,8 @@ func TestRemoteSessionsAreReleased(t *testing.T) {
 	}
 	// The home ends it, by silence.
 	s1 := d.close(1)
-	shards[0].ConnClosed(1, s1)
-	shards[1].ConnClosed(1, s1)
+	shards[0].ConnClosed(1, s1, protocol.LinkClosed)
+	shards[1].ConnClosed(1, s1, protocol.LinkClosed)
 	for range 60 {
 		clock.Advance(ManualStep)
 		d.hear(2)

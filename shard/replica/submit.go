@@ -69,10 +69,10 @@ func (s *Shard) Ping(conn, ping uint64) {
 	s.tasks.Ping(conn, ping)
 }
 
-// ConnClosed reports a closed connection and its last receive by the host's clock.
+// ConnClosed reports a closed connection, its last receive by the host's clock, and who closed it.
 // [ShardConfig.Heard] must not know the connection any more.
-func (s *Shard) ConnClosed(conn uint64, lastHeard time.Duration) {
-	s.tasks.ConnClosed(conn, lastHeard)
+func (s *Shard) ConnClosed(conn uint64, lastHeard time.Duration, link protocol.Link) {
+	s.tasks.ConnClosed(conn, lastHeard, link)
 }
 
 // RouteChanged must be called when [ShardConfig.Route] may answer differently.

@@ -247,7 +247,7 @@ func (k *conn) closed() {
 		in.call(func() {
 			for _, r := range homes {
 				if in.life == life {
-					r.leader.ConnClosed(r.clock(), k.id, k.lastReceived)
+					r.leader.ConnClosed(r.clock(), k.id, k.lastReceived, protocol.LinkClosed)
 					r.execute()
 				}
 			}

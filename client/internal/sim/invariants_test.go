@@ -134,7 +134,8 @@ func (w *simulation) checkReleases(s *raftGroup, batch []byte) {
 		if err != nil {
 			w.fail("a command is malformed")
 		}
-		for _, id := range ids.Sessions {
+		for _, x := range ids.Sessions {
+			id := x.Session
 			w.counts["remote session released"]++
 			if home := w.activeShard(protocol.SessionBucket(id)); home != s {
 				s.goneSessions[id] = true // of an id at home here, its home decides

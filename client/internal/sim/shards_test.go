@@ -283,7 +283,7 @@ func (r *replica) apply(most int) {
 			case shard.EventSessionDetached:
 				r.leader.Detached(r.clock(), x.Session, x.Epoch, x.Text)
 			case shard.EventSessionEnded:
-				r.leader.Ended(r.clock(), x.Session)
+				r.leader.Ended(r.clock(), x.Session, x.Ending)
 				r.endSession(x)
 			case shard.EventRemoteHeld:
 				r.leader.RemoteHeld(r.clock(), x.Session)

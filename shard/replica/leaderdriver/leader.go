@@ -3,6 +3,7 @@ package leaderdriver
 import (
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 )
@@ -139,7 +140,7 @@ func (d *Leader) run(x *task) {
 	case taskDetached:
 		l.Detached(now, x.b, x.epoch, x.text)
 	case taskEnded:
-		l.Ended(now, x.b)
+		l.Ended(now, x.b, x.how)
 	case taskRemotes:
 		for _, r := range d.remoteChanges[x.a:x.b] {
 			if r.held {
@@ -155,7 +156,7 @@ func (d *Leader) run(x *task) {
 	case taskLeft:
 		l.BucketsLeft(now, uint32(x.a), uint32(x.b))
 	case taskConnClosed:
-		l.ConnClosed(now, x.a, r.LeaderTime(x.value))
+		l.ConnClosed(now, x.a, r.LeaderTime(x.value), protocol.Link(x.b))
 	case taskPing:
 		l.Ping(now, x.a, x.b)
 	case taskProposalDone:

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
@@ -101,7 +102,7 @@ func TestRefusedCommandIsProposedAgain(t *testing.T) {
 	x.Begin(Term{Epoch: 7 << 16, LogTime: 100, Now: 1})
 	x.AddEvents([]proposal.Origin{{Conn: 5}}, attached(9))
 	x.do(func() { x.full = true })
-	x.ConnClosed(5, 2*time.Millisecond)
+	x.ConnClosed(5, 2*time.Millisecond, protocol.LinkClosed)
 	x.tick()
 	x.do(func() {
 		if len(x.commands) != 0 {

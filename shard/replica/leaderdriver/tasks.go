@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
@@ -51,6 +52,7 @@ type task struct {
 	value uint64 // timeout, last receive or log time
 	text  string
 	bytes []byte
+	how   *protocol.Ending
 	done  chan<- struct{} // of a tick with a waiter
 }
 
@@ -160,7 +162,7 @@ func (t *Tasks) AddEvents(origins []proposal.Origin, ev *shard.Events) {
 			t.queue = append(t.queue, task{kind: taskDetached, b: e.Session, epoch: e.Epoch, text: e.Text})
 		case shard.EventSessionEnded:
 			urgent = true
-			t.queue = append(t.queue, task{kind: taskEnded, b: e.Session})
+			t.queue = append(t.queue, task{kind: taskEnded, b: e.Session, how: e.Ending})
 		case shard.EventRemoteHeld:
 			t.addRemote(e.Session, true)
 		case shard.EventRemoteIdle:
@@ -247,9 +249,9 @@ func (t *Tasks) TickWith(done chan<- struct{}) { t.add(task{kind: taskTick, done
 // Ping asks for a pong behind a read barrier that begins after this call.
 func (t *Tasks) Ping(conn, ping uint64) { t.add(task{kind: taskPing, a: conn, b: ping}) }
 
-// ConnClosed reports a closed connection and its last receive by the host's clock.
-func (t *Tasks) ConnClosed(conn uint64, lastHeard time.Duration) {
-	t.add(task{kind: taskConnClosed, a: conn, value: uint64(lastHeard / time.Millisecond)})
+// ConnClosed reports a closed connection, its last receive by the host's clock, and who closed it.
+func (t *Tasks) ConnClosed(conn uint64, lastHeard time.Duration, link protocol.Link) {
+	t.add(task{kind: taskConnClosed, a: conn, b: uint64(link), value: uint64(lastHeard / time.Millisecond)})
 }
 
 // RouteChanged reports that Config.Route may answer differently.
