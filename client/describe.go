@@ -432,9 +432,8 @@ func (n *Node) History(ctx context.Context, name string) ([]Hold, error) {
 		return nil, withOp("history", name, err)
 	}
 	list := make([]Hold, 0, len(reply.Holds))
-	for _, h := range reply.Holds {
-		list = append(list, Hold{Token: h.Token, Session: h.Session, Description: h.Description, Count: h.Count,
-			Slots: h.Slots, Since: millis.Time(h.Since), Until: millis.Time(h.Until), Cause: HoldCause(h.Cause)})
+	for i := range reply.Holds {
+		list = append(list, holdOf(&reply.Holds[i]))
 	}
 	return list, nil
 }

@@ -1,6 +1,8 @@
 package client
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -221,31 +223,61 @@ type Hold struct {
 	Count        uint64   // units that were held when it ended
 	Slots        []string // at most 8
 	Since, Until time.Time
-	Cause        HoldCause
+	// Cause is released, transferred, session_closed, session_expired, session_ended where it is not
+	// known how, or one of the causes of a [Loss].
+	Cause string
+	// Detail is what the server saw of a session that expired: its connection, for how long it was not
+	// heard, and whether the shard stood still. Otherwise it is empty.
+	Detail string
 }
 
-// HoldCause is why a hold ended.
-type HoldCause uint8
-
-// The causes.
-const (
-	HoldReleased     = HoldCause(protocol.HoldReleased)
-	HoldSessionEnded = HoldCause(protocol.HoldSessionEnded)
-	HoldForced       = HoldCause(protocol.HoldForced)      // an operator took it away
-	HoldTransferred  = HoldCause(protocol.HoldTransferred) // its owner handed it over
-	HoldMaxHold      = HoldCause(protocol.HoldMaxHold)     // it was held for as long as it may be
-	HoldPreempted    = HoldCause(protocol.HoldPreempted)   // a waiter preempted it, and its grace was over
-)
-
-var holdCauses = [...]string{HoldReleased: "released", HoldSessionEnded: "session ended", HoldForced: "forced",
-	HoldTransferred: "transferred", HoldMaxHold: "max hold", HoldPreempted: "preempted"}
-
-// String is for people: released, session ended, forced, transferred, max hold, preempted.
-func (c HoldCause) String() string {
-	if int(c) < len(holdCauses) && holdCauses[c] != "" {
-		return holdCauses[c]
+// holdOf is a hold of the history.
+func holdOf(h *protocol.HistoryHold) Hold {
+	x := Hold{Token: h.Token, Session: h.Session, Description: h.Description, Count: h.Count, Slots: h.Slots,
+		Since: millis.Time(h.Since), Until: millis.Time(h.Until)}
+	how := cmp.Or(h.Ending, new(protocol.Ending))
+	switch h.Cause {
+	case protocol.HoldReleased:
+		x.Cause = "released"
+	case protocol.HoldTransferred:
+		x.Cause = "transferred"
+	case protocol.HoldForced:
+		x.Cause = "released_by_operator"
+	case protocol.HoldMaxHold:
+		x.Cause = "max_hold"
+	case protocol.HoldPreempted:
+		x.Cause = "preempted"
+	default:
+		x.Cause = endings[how.Reason]
+		x.Detail = detailOf(how)
 	}
-	return "unknown"
+	return x
+}
+
+var endings = map[protocol.EndReason]string{0: "session_ended", protocol.EndStopped: "session_closed",
+	protocol.EndExpired: "session_expired", protocol.EndKilled: "session_ended_by_operator",
+	protocol.EndNodeDropped: "node_deleted"}
+
+// detailOf is what the server saw of a session that expired; empty: it was another end.
+func detailOf(how *protocol.Ending) string {
+	text := [...]string{
+		protocol.LinkSilent: "its connection was open and silent for %s",
+		protocol.LinkClosed: "its connection was closed by the client or the network, and it did not come back for %s",
+		protocol.LinkCut:    "the server closed its connection, and it did not come back for %s",
+		protocol.LinkUnread: "the server closed its connection, which was not read, and it did not come back for %s",
+		protocol.LinkLeader: "its shard got another leader, and it did not come to that one for %s",
+	}
+	if how.Link == 0 || int(how.Link) >= len(text) {
+		return ""
+	}
+	detail := fmt.Sprintf(text[how.Link], fmt.Sprintf("%.1f s", float64(how.Silent)/1000))
+	switch {
+	case how.Stood > 0:
+		detail += fmt.Sprintf("; its leader stood still for %.1f s meanwhile", float64(how.Stood)/1000)
+	case how.Steady:
+		detail += "; one leader led all the time, and did not stand still"
+	}
+	return detail
 }
 
 // Takes are the slots that a waiter takes, also from other owners.

@@ -49,7 +49,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		}
 		history, err := n.History(ctx, "prio")
 		if err != nil || len(history) != 3 || history[0].Token != second.Token() || history[2].Description != "a" ||
-			history[0].Cause != client.HoldReleased {
+			history[0].Cause != "released" {
 			t.Errorf("history %+v, %v", history, err)
 		}
 	})
@@ -126,7 +126,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 			release(t, first.must(t))
 		}
 		history, err := a.Node().History(ctx, "baton")
-		if err != nil || len(history) != 2 || history[1].Cause != client.HoldTransferred || history[0].Cause != client.HoldReleased {
+		if err != nil || len(history) != 2 || history[1].Cause != "transferred" || history[0].Cause != "released" {
 			t.Errorf("history %+v, %v", history, err)
 		}
 	})

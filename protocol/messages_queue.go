@@ -519,6 +519,7 @@ type Ending struct {
 	Link   Link      // of one that expired
 	Silent uint64    // for how long one that expired had not been heard
 	Stood  uint64    // for how long its shard stood still last, if that was in this time
+	Steady bool      // one leader led its shard in all of this time
 }
 
 func (m *Ending) fields(f *fields) {
@@ -526,6 +527,7 @@ func (m *Ending) fields(f *fields) {
 	small(f, "ending.link", &m.Link)
 	f.uint("ending.silent", &m.Silent)
 	f.uint("ending.stood", &m.Stood)
+	f.bool("ending.steady", &m.Steady)
 }
 
 // HistoryHold is a hold that ended.

@@ -144,7 +144,7 @@ var messages = []messageCase{
 	{KindSemaphoreHistory | KindReply, &SemaphoreHistoryReply{Index: 70_001, Holds: []HistoryHold{{Token: 41,
 		Session: sampleHead.Session, Description: "billing-1", Count: 1, Slots: []string{"gpu0"},
 		Since: 1_700_000_000_000, Until: 1_700_000_000_500, Cause: HoldSessionEnded,
-		Ending: &Ending{Reason: EndExpired, Link: LinkSilent, Silent: 10_250, Stood: 1_200}}}}},
+		Ending: &Ending{Reason: EndExpired, Link: LinkSilent, Silent: 10_250, Stood: 1_200, Steady: true}}}}},
 	{KindUpdate, &Update{Head: sampleHead, Name: []byte("slots"), Data: []byte("v2"), Expected: 1}},
 	{KindUpdate | KindReply, &UpdateReply{Version: 2}},
 	{KindResize, &Resize{Head: sampleHead, Name: []byte("slots"), Limit: 20, Reason: "more hosts", Expected: 3}},

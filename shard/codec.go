@@ -105,6 +105,9 @@ func (e *RemoteEndedBody) fields(f *varint.Fields) {
 	varint.List(f, &e.Sessions, varint.NoLimit, (*RemoteEnd).fields)
 }
 
+// EndingFields are the fields of how a session ended.
+func EndingFields(f *varint.Fields, x *protocol.Ending) { queue.EndingFields(f, x) }
+
 func (e *RemoteEnd) fields(f *varint.Fields) {
 	f.Uint(&e.Session)
 	queue.EndingFields(f, &e.Ending)

@@ -97,7 +97,7 @@ func (m *model) start(o op, x *protocol.SessionStart) {
 
 // attached makes a session attached, and answers.
 func (m *model) attached(o op, s *modelSession) {
-	s.attached, s.since, s.client = true, m.now, o.client
+	s.attached, s.since, s.client, s.leader = true, m.now, o.client, m.leader
 	e := Event{Kind: EventReply, Command: m.command, Session: s.id, Node: s.node, Epoch: s.epoch,
 		Timeout: s.timeout, Grace: m.node(s.node).config.GracePeriod}
 	bound := e
@@ -205,6 +205,7 @@ func (m *model) kill(x *protocol.SessionKill) {
 // from now on, or the timeout alone if the leader before transferred. What is left to the others
 // stays as it is.
 func (m *model) takeOver() {
+	m.leader++
 	for _, s := range m.sessions {
 		if !s.home {
 			continue
@@ -236,7 +237,7 @@ func (m *model) takeOver() {
 func (m *model) end(s *modelSession, reason protocol.EndReason, text string) {
 	s.ended, s.ending = true, &protocol.Ending{Reason: reason}
 	if heard := s.deadline - s.timeout; reason == protocol.EndExpired && !s.attached {
-		s.ending.Link, s.ending.Silent = s.link, m.now-min(m.now, heard)
+		s.ending.Link, s.ending.Silent, s.ending.Steady = s.link, m.now-min(m.now, heard), s.leader == m.leader
 		if m.stoodAt > heard {
 			m.countRule("the shard stood still while a session was not heard")
 			s.ending.Stood = m.stood

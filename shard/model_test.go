@@ -26,6 +26,7 @@ type model struct {
 	versions    map[uint32]uint64 // highest version of a deleted semaphore, by bucket
 	stood       uint64            // for how long a leader stood still last
 	stoodAt     uint64
+	leader      int               // how many have taken over
 	ids         map[uint32]uint64 // last session counter, by bucket
 	goneIDs     map[uint64]uint64 // until when an ended remote session's id is refused
 	goneCreates map[[protocol.KeyLen]byte]uint64
@@ -69,6 +70,7 @@ type modelSession struct {
 	since            uint64 // log time of the last attach
 	deadline         uint64 // of a detached one
 	link             protocol.Link
+	leader           int              // number of the leader that it was attached under
 	ending           *protocol.Ending // of one that has ended
 
 	used uint64 // of a remote session: its last request, or the last moment it had an entry

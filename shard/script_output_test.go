@@ -168,7 +168,7 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 	case EventSessionEnded:
 		fmt.Fprintf(b, "  %s ended, %s: %s\n", x.sessionName(e.Session), reasonWords[e.Reason], e.Text)
 		if x := e.Ending; x.Link != 0 {
-			fmt.Fprintf(b, "    its connection was %s, silent=%d stood=%d\n", x.Link, x.Silent, x.Stood)
+			fmt.Fprintf(b, "    its connection was %s, silent=%d stood=%d steady=%v\n", x.Link, x.Silent, x.Stood, x.Steady)
 		}
 	case EventRemoteHeld:
 		fmt.Fprintf(b, "  remote session %s holds or waits here, epoch=%d\n", x.sessionName(e.Session), e.Epoch)

@@ -163,7 +163,7 @@ func (x *scriptRunner) history(b *strings.Builder, a scriptArgs, node uint64) {
 		fmt.Fprintf(b, "#%d %s desc=%q count=%d slots=%v %d..%d %s\n", h.Token, x.sessionName(h.Session), h.Description,
 			h.Count, h.Slots, h.Since-1_700_000_000_000, h.Until-1_700_000_000_000, word)
 		if x := h.Ending; x != nil {
-			fmt.Fprintf(b, "  %s, its connection was %s, silent=%d stood=%d\n", reasonWords[x.Reason], x.Link, x.Silent, x.Stood)
+			fmt.Fprintf(b, "  %s, its connection was %s, silent=%d stood=%d steady=%v\n", reasonWords[x.Reason], x.Link, x.Silent, x.Stood, x.Steady)
 		}
 	}
 }

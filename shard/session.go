@@ -288,7 +288,7 @@ func (s *homeSession) howEnded(m *Machine, reason protocol.EndReason) protocol.E
 	}
 	b := m.homeBucketOf(s)
 	now, heard := m.bucketTime(b), s.timer.at-min(s.timer.at, uint64(s.timeout))
-	how.Link, how.Silent = s.link, now-min(now, heard)
+	how.Link, how.Silent, how.Steady = s.link, now-min(now, heard), s.generation == m.takeovers.generation
 	if m.stood > 0 && b.timeAt(m.stoodAt) > heard {
 		how.Stood = m.stood
 	}

@@ -344,8 +344,9 @@ func slotRow(s *client.Slot) row {
 func semHistory(a *app) *cobra.Command {
 	c := command("history NAME", "Show who held a semaphore last, and why it ended",
 		`Show the holds of a semaphore that ended last, the last one first, and the cause of each: released
-or transferred by its client; session ended, also by a kill or a timeout; forced by an operator; max
-hold, or was preempted, when it ended at that bound, at its client or at the server.
+or transferred by its client; session_closed; session_expired, and the detail has what the server saw of
+it; or a loss that the server decided on, such as released_by_operator, max_hold or preempted, at its
+client or at the server. signalbox sem why --last puts the last loss in words.
 
 A semaphore keeps as many as its option --history says: none if it was created without options.
 signalbox sem describe shows the holds that go on.`)
@@ -363,7 +364,8 @@ signalbox sem describe shows the holds that go on.`)
 				{"token", "token", h.Token}, {"session_id", "session", sessionID(h.Session)}, {"count", "count", amount(h.Count)},
 				{"slots", slots, strings.Join(h.Slots, ",")}, {"description", "description", h.Description},
 				{"since", "", timestamp{h.Since}}, {"until", "ended", timestamp{h.Until}},
-				{"", "held for", terminal.Age(h.Until.Sub(h.Since))}, {"cause", "cause", h.Cause.String()},
+				{"", "held for", terminal.Age(h.Until.Sub(h.Since))}, {"cause", "cause", h.Cause},
+				{"detail", "", h.Detail},
 			}
 		}), "no hold has ended, or none is kept; signalbox sem alter --history keeps some")
 	})

@@ -17,7 +17,12 @@ themselves, over all semaphores of the node. Sessions that wait for each other a
 deadlock, each with what it holds and when its wait ends by itself. A session counts as one thread of
 work: a program that shares one among jobs may go on all the same.`)
 	session := c.Flags().Uint64("session", 0, "Explain it for this session (default: for a new waiter).")
+	last := c.Flags().Bool("last", false,
+		"Explain the loss of a hold that ended instead: the last one, or that of --session, from the history.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		if *last {
+			return explainLast(inv.ctx, n, args[0], *session, inv.printer())
+		}
 		return explainWait(inv.ctx, n, args[0], *session, inv.printer())
 	})
 	return c

@@ -251,8 +251,8 @@ func (s *semaphoreView) historyRows(holds []client.Hold) table {
 	}
 	for i := range holds {
 		h := &holds[i]
-		cause := text(h.Cause.String())
-		if h.Cause != client.HoldReleased {
+		cause := text(strings.ReplaceAll(h.Cause, "_", " "))
+		if h.Cause != "released" {
 			cause.Kind = "warn"
 		}
 		r := row{Key: strconv.FormatUint(h.Token, 10), Cells: []cell{

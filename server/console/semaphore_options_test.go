@@ -70,7 +70,7 @@ func TestSlots(t *testing.T) {
 			}
 		}
 	}
-	if got := p.cells(t, "history", fmt.Sprint(gone.Token())); got["Because"] != "forced" || got["Slots"] != "a0" || got["Session"] != "gone@a" {
+	if got := p.cells(t, "history", fmt.Sprint(gone.Token())); got["Because"] != "released by operator" || got["Slots"] != "a0" || got["Session"] != "gone@a" {
 		t.Errorf("the hold that ended is %v", got)
 	}
 	if strings.Contains(p.body, "/action/resize") {

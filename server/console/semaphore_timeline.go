@@ -124,11 +124,11 @@ func (l *timeline) rows() []timelineRow {
 	for i := range l.holds {
 		h := &l.holds[i]
 		kind := "held"
-		if h.Cause != client.HoldReleased && h.Cause != client.HoldTransferred {
+		if h.Cause != "released" && h.Cause != "transferred" {
 			kind = "over"
 		}
 		title := fmt.Sprintf("%s, token %s: %s, %s", holderText(h.Session, h.Description), group(h.Token),
-			durationText(max(0, h.Until.Sub(h.Since))), h.Cause)
+			durationText(max(0, h.Until.Sub(h.Since))), strings.ReplaceAll(h.Cause, "_", " "))
 		all = append(all, named{timelineHold{h.Since, h.Until, kind, title}, h.Slots})
 	}
 	for i := range l.owners {

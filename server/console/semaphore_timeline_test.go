@@ -19,9 +19,9 @@ func TestTimeline(t *testing.T) {
 	owners := []client.Owner{{Session: 4, Token: 9, Slots: []string{"a"}, Since: ago(24 * time.Hour)}}
 	s := timeline{slots, owners, []client.Hold{
 		{Token: 7, Session: 3, Description: "job@<x>", Slots: []string{"b", "gone"}, Since: ago(5 * time.Minute),
-			Until: ago(2 * time.Minute), Cause: client.HoldForced},
+			Until: ago(2 * time.Minute), Cause: "released_by_operator"},
 		{Token: 5, Session: 2, Slots: []string{"b"}, Since: ago(10 * time.Minute),
-			Until: ago(10*time.Minute - time.Millisecond), Cause: client.HoldReleased},
+			Until: ago(10*time.Minute - time.Millisecond), Cause: "released"},
 	}}
 	got := s.table(now)
 	if !strings.HasPrefix(got.Count, "in the last 15 min;") || got.Columns[0].Title != "Slot" {
@@ -48,7 +48,7 @@ func TestTimeline(t *testing.T) {
 	if keys := [3]string{got.Rows[0].Key, got.Rows[1].Key, got.Rows[2].Key}; keys != [3]string{"b", "a", "gone"} {
 		t.Errorf("the rows are %v", keys)
 	}
-	if title := got.Rows[0].Cells[1].Bar.Parts[1].Title; title != "job@<x>, token 7: 3m 00s, forced" {
+	if title := got.Rows[0].Cells[1].Bar.Parts[1].Title; title != "job@<x>, token 7: 3m 00s, released by operator" {
 		t.Errorf("a hold is called %q", title)
 	}
 	if later := s.table(now.Add(14 * time.Second)); !slices.EqualFunc(got.Rows, later.Rows, row.equal) {

@@ -130,7 +130,7 @@ func TestEventsReachTheirSession(t *testing.T) {
 		t.Errorf("%d frames came for other instances' commands", len(c.later))
 	}
 	var ended protocol.SessionEnded
-	applied(shard.Event{Kind: shard.EventSessionEnded, Reason: protocol.EndExpired, Text: "late"})
+	applied(shard.Event{Kind: shard.EventSessionEnded, Reason: protocol.EndExpired, Text: "late", Ending: new(protocol.Ending)})
 	c.event(protocol.KindSessionEnded, &ended)
 	if want := (protocol.SessionEnded{Session: r.Session, Reason: protocol.EndExpired, Message: "late"}); ended != want {
 		t.Errorf("an end: %+v, want %+v", ended, want)

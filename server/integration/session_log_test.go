@@ -79,7 +79,7 @@ func TestSessionsAreLogged(t *testing.T) {
 				return s.Metrics.EndedSessions(protocol.EndExpired) > 0
 			})
 			await.True(t, "the line of the expiry", func() bool {
-				return lines.has(`level=INFO msg="sessions expired"`, "node=/default", "count=1", "first="+strconv.FormatUint(left.Session, 10))
+				return lines.has(`level=INFO msg="sessions expired"`, "node=/default", "count=1", "first="+strconv.FormatUint(left.Session, 10), "connection=closed", "same_leader=true")
 			})
 			debug := level == slog.LevelDebug
 			id := func(r protocol.SessionReply) string { return "session=" + strconv.FormatUint(r.Session, 10) + " " }

@@ -179,7 +179,7 @@ func (r *eventRouter) sessionEnded(e *shard.Event) {
 	if s.Leading() {
 		s.serving.Metrics.SessionEnded(e.Reason)
 		if e.Reason == protocol.EndExpired {
-			s.serving.expired.add(e.Node, e.Session)
+			s.serving.expired.add(e.Node, e.Session, e.Ending)
 		}
 	}
 	client := ""

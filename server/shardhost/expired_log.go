@@ -7,9 +7,12 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// expiredLog writes a line a second for each node whose sessions expired, however many there were.
+// expiredLog writes a line a second for each node whose sessions expired, however many there were,
+// with how the first of them ended.
 // Shards add sessions from their apply goroutines; run writes the lines.
 type expiredLog struct {
 	began chan struct{} // has room for one; filled by the first session of a line
@@ -18,18 +21,21 @@ type expiredLog struct {
 	byNode map[uint64]expiredSessions
 }
 
-type expiredSessions struct{ count, first uint64 }
+type expiredSessions struct {
+	count, first uint64
+	how          *protocol.Ending // of the first
+}
 
 func newExpiredLog() *expiredLog {
 	return &expiredLog{began: make(chan struct{}, 1), byNode: make(map[uint64]expiredSessions)}
 }
 
 // add counts a session that expired.
-func (l *expiredLog) add(node, session uint64) {
+func (l *expiredLog) add(node, session uint64, how *protocol.Ending) {
 	l.mu.Lock()
 	x := l.byNode[node]
 	if x.count++; x.count == 1 {
-		x.first = session
+		x.first, x.how = session, how
 	}
 	l.byNode[node] = x
 	l.mu.Unlock()
@@ -61,6 +67,7 @@ func (l *expiredLog) write(log *slog.Logger, path func(node uint64) string) {
 	l.mu.Unlock()
 	for _, node := range slices.Sorted(maps.Keys(all)) {
 		x := all[node]
-		log.Info("sessions expired", "node", path(node), "count", x.count, "first", x.first)
+		log.Info("sessions expired", "node", path(node), "count", x.count, "first", x.first,
+			"connection", x.how.Link, "silent_ms", x.how.Silent, "stood_still_ms", x.how.Stood, "same_leader", x.how.Steady)
 	}
 }

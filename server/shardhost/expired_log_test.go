@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // lineWriter passes on what a handler writes, a line each time.
@@ -44,18 +46,19 @@ func TestExpiredLog(t *testing.T) {
 			}
 		}
 		for i := range uint64(1000) {
-			l.add(2, 10+i)
+			l.add(2, 10+i, &protocol.Ending{Link: protocol.LinkClosed, Silent: 10_000 + i, Steady: true})
 		}
-		l.add(1, 7)
+		l.add(1, 7, &protocol.Ending{Link: protocol.LinkSilent, Silent: 12_100, Stood: 1_500})
 		wants()
 		time.Sleep(time.Second)
-		wants("msg=\"sessions expired\" node=/1 count=1 first=7\n", "msg=\"sessions expired\" node=/2 count=1000 first=10\n")
+		wants("msg=\"sessions expired\" node=/1 count=1 first=7 connection=silent silent_ms=12100 stood_still_ms=1500 same_leader=false\n",
+			"msg=\"sessions expired\" node=/2 count=1000 first=10 connection=closed silent_ms=10000 stood_still_ms=0 same_leader=true\n")
 		time.Sleep(time.Minute)
 		wants()
-		l.add(2, 3)
+		l.add(2, 3, &protocol.Ending{Link: protocol.LinkLeader})
 		synctest.Wait()
 		cancel()
 		<-done
-		wants("msg=\"sessions expired\" node=/2 count=1 first=3\n")
+		wants("msg=\"sessions expired\" node=/2 count=1 first=3 connection=leader silent_ms=0 stood_still_ms=0 same_leader=false\n")
 	})
 }

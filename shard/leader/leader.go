@@ -106,6 +106,13 @@ func (l *Leader) beginBarrier() {
 	l.subscribers.beginReplies()
 }
 
+// noteBarrier notes for how long no barrier has succeeded while one was wanted.
+func (l *Leader) noteBarrier() {
+	if since := l.barrier.since; since != 0 {
+		l.stoodStill(l.clock.seen - since)
+	}
+}
+
 // BarrierDone reports the end of the barrier with this number. On success st is the machine's
 // state, at or after the barrier.
 func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
@@ -121,7 +128,7 @@ func (l *Leader) BarrierDone(now, n uint64, ok bool, st State) {
 		l.subscribers.retryReplies()
 		return
 	}
-	l.stoodStill(l.clock.seen - b.since)
+	l.noteBarrier()
 	b.lastProof, b.proved, b.since = b.began, true, 0
 	l.pause.confirmed = l.pause.confirmed || n > l.pause.barrier
 	l.liveness.pong(st)
@@ -205,6 +212,7 @@ func (l *Leader) Tick(now uint64, heard Heard, nextDeadline uint64, hasDeadline 
 	if !l.clock.paused {
 		l.liveness.checkSilence(heard)
 		if hasDeadline && l.stamps.due(&l.clock, nextDeadline) {
+			l.noteBarrier() // what expires with this tick is to know of it
 			l.ready.Tick = true
 		}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
-	"github.com/signalbox-dev/signalbox/shard/queue"
+	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // Messages between the leaders of two shards. Each has one byte of version, one of kind, then
@@ -169,7 +169,7 @@ func (s *sessionStatus) fields(f *varint.Fields) {
 		f.Uint(&s.epoch)
 		f.Text(&s.description, maxDescription)
 	case s.state == stateEnded:
-		queue.EndingFields(f, &s.ending)
+		shard.EndingFields(f, &s.ending)
 	case s.state != stateRetry:
 		f.Fail()
 	}

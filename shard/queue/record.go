@@ -61,6 +61,7 @@ func EndingFields(f *varint.Fields, x *protocol.Ending) {
 	varint.Byte(f, &x.Reason)
 	varint.Byte(f, &x.Link)
 	f.Uint(&x.Silent, &x.Stood)
+	f.Bool(&x.Steady)
 }
 
 // fields are those of fair: starts are by key, in order.
