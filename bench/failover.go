@@ -218,7 +218,7 @@ func callTimeout(s FailoverSystem) time.Duration {
 	return 0
 }
 
-// untilAnswered calls once, or with a timeout again and again for a minute at most.
+// untilAnswered makes the call; with a timeout it repeats it for a minute at most.
 func untilAnswered(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	if timeout == 0 {
 		return call(ctx)

@@ -51,7 +51,7 @@ func ThisMachine(dir string) (Machine, error) {
 // tick of the system's CPU times: USER_HZ is 100 on every architecture that Go runs on.
 const tick = 10 * time.Millisecond
 
-// machineCPU is what all programs and the system have used since the machine's start; 0 where
+// machineCPU returns the CPU time of all programs and the system since the machine's start; 0 where
 // nobody tells.
 func machineCPU() time.Duration {
 	b, err := os.ReadFile("/proc/stat")

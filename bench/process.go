@@ -108,7 +108,7 @@ func (p *Process) proc(name string) ([]byte, error) {
 	return os.ReadFile("/proc/" + strconv.Itoa(p.ID()) + "/" + name)
 }
 
-// Usage is what a server has used so far.
+// Usage returns the resources that a server has used so far.
 type Usage struct {
 	CPU      time.Duration // of all threads
 	Resident uint64        // bytes of memory

@@ -20,7 +20,7 @@ import (
 // format of the JSON file; a reader refuses others.
 const format = 1
 
-// Report is what a run found out.
+// Report has the results of a run.
 type Report struct {
 	Format int       `json:"format"`
 	Begun  time.Time `json:"begun"`

@@ -95,7 +95,7 @@ func (s *Server) Stop() {
 	all.Wait()
 }
 
-// Usage is what all processes have used together.
+// Usage returns the resources that all processes have used together.
 func (s *Server) Usage() (Usage, error) {
 	var sum Usage
 	for _, p := range s.processes {
@@ -110,7 +110,7 @@ func (s *Server) Usage() (Usage, error) {
 	return sum, nil
 }
 
-// cpuOfEach is what each process has used so far, in seconds.
+// cpuOfEach returns the CPU time that each process has used so far, in seconds.
 func (s *Server) cpuOfEach() (list []float64, err error) {
 	for _, p := range s.processes {
 		u, err := p.Usage()

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Stat is what several rounds say together.
+// Stat summarizes a figure over several rounds.
 type Stat struct {
 	Median float64
 	Low    float64 // of all rounds

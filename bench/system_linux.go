@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownCPU is what this process has used, and those of its children that have ended.
+// ownCPU returns the CPU time of this process and of its children that have ended.
 func ownCPU() time.Duration {
 	var sum time.Duration
 	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {

@@ -63,7 +63,7 @@ func (c *Client) Close() error {
 // of the process would. It is for tests.
 func (c *Client) CloseWithoutRelease() { c.d.Close() }
 
-// ServerInfo is what an instance said about itself and about the client.
+// ServerInfo is an instance's description of itself and of the client.
 type ServerInfo struct {
 	Cluster  string // id
 	Instance uint64

@@ -41,7 +41,7 @@ func (m *RWMutex) RLock(ctx context.Context, opts ...AcquireOption) (*Lease, err
 	return m.s.Acquire(ctx, m.name, with(opts, oneUnit, waitForOwnLease())...)
 }
 
-// TryRLock is RLock if that needs no wait, and ErrNotAcquired else.
+// TryRLock is RLock without a wait; if it would have to wait, it returns ErrNotAcquired.
 func (m *RWMutex) TryRLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.TryAcquire(ctx, m.name, with(opts, oneUnit)...)
 }

@@ -60,7 +60,7 @@ type HoldEnd struct {
 	Cause error         // nil: released. ErrSessionClosed: with its session. Otherwise it was lost, as Lease.Lost says
 }
 
-// ConnectionState is what became of a connection.
+// ConnectionState is the state of a connection: made or lost.
 type ConnectionState uint8
 
 const (

@@ -20,8 +20,8 @@ type Saved struct {
 	Version    int    `json:"version,omitempty"`
 }
 
-// SavedVersion is the Version of Saved. A client must not take a session of a higher one over. Version 1
-// has leases with a bound; before it was written, sessions without one had 0.
+// SavedVersion is the Version of Saved. A client must not take over a session with a higher one.
+// Version 0 has no leases with a bound.
 const SavedVersion = 1
 
 // Each restore of a session begins a generation. Generations are far apart, so that a successor
@@ -58,7 +58,7 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 			saved.Version, SavedVersion)
 	}
 	if len(saved.Key) != protocol.KeyLen || saved.Session == 0 {
-		return nil, fmt.Errorf("what was saved is no session: it needs an id and a key of %d bytes", protocol.KeyLen)
+		return nil, fmt.Errorf("invalid saved session: it needs an id and a key of %d bytes", protocol.KeyLen)
 	}
 	info, err := c.handle().Node(ctx, saved.Node)
 	if err != nil {

@@ -33,7 +33,7 @@ var contendedLock = &Scenario{
 	},
 }
 
-// handoff is what the callers know together about one lock.
+// handoff is the callers' common knowledge about one lock.
 type handoff struct {
 	waiting  atomic.Int64 // callers inside acquire
 	released atomic.Int64 // when the last holder called release with others waiting, else 0

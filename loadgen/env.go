@@ -282,8 +282,8 @@ func Parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 // closeTimeout bounds what is done to leave nothing behind.
 const closeTimeout = 30 * time.Second
 
-// closeWorkload closes a workload, also one whose making failed, within closeTimeout and whatever
-// ended ctx.
+// closeWorkload closes a workload within closeTimeout, even after ctx has ended, and even if
+// building it failed.
 func closeWorkload(ctx context.Context, w Workload) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()

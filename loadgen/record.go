@@ -104,7 +104,7 @@ func (r *Recorder) endSlot() {
 	r.inSlot = 0
 }
 
-// finish settles everything, when the goroutine has ended.
+// finish flushes the last values after the goroutine has ended.
 func (r *Recorder) finish() {
 	r.flush()
 	r.endSlot()
@@ -164,7 +164,7 @@ func bucketOf(v int64) (octave, index int) {
 	return shift + 1, int(v>>shift) - stepsPerOctave
 }
 
-// bucketMiddle of the values that share a place.
+// bucketMiddle returns the middle of the values that share a bucket.
 func bucketMiddle(octave, index int) int64 {
 	if octave == 0 {
 		return int64(index)

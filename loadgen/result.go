@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Result is what a load came to.
+// Result is the outcome of a load.
 type Result struct {
 	Scenario    string    `json:"scenario"`
 	Target      string    `json:"target"`

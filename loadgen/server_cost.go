@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ServerCost is what a load cost the instance whose admin endpoint was given.
+// ServerCost is the cost of a load to the instance whose admin endpoint was given.
 type ServerCost struct {
 	Cores             float64 `json:"cores"` // of CPU, on average
 	CPUPerOperationUS float64 `json:"cpu_per_operation_us,omitempty"`

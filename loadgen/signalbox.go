@@ -61,7 +61,7 @@ func (t *Signalbox) sessionOptions() []client.SessionOption {
 	return opts
 }
 
-// Code is what the server answered, or what became of the call at this end.
+// Code is the server's answer, or the outcome of the call at this end.
 func (t *Signalbox) Code(err error) string {
 	switch {
 	case errors.Is(err, client.ErrNotAcquired):

@@ -50,7 +50,7 @@ type AcquireOptions struct {
 	Data []byte
 }
 
-// Lease is what an acquire gave: one unit, or the lock.
+// Lease is the result of an acquire: one unit, or the lock.
 type Lease interface {
 	Release(ctx context.Context) error
 }

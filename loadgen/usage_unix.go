@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// cpuTime is what this process has used of all cores so far; 0 where that cannot be known.
+// cpuTime returns the CPU time of this process so far; 0 where that cannot be known.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {

@@ -13,7 +13,7 @@ type Scenario struct {
 	Name  string
 	Short string // for people: one line
 
-	// Series are what is measured, by name.
+	// Series are the measured quantities, by name.
 	Series []string
 
 	// Operation is the place in Series of the operation as a whole, which the loop measures.

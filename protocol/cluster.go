@@ -52,7 +52,7 @@ type UpgradeRequest struct {
 	Reason string `json:"reason,omitempty"` // for the audit log
 }
 
-// Upgrade is what an UpgradeRequest has come to.
+// Upgrade is the progress of an UpgradeRequest.
 type Upgrade struct {
 	Version string `json:"version"` // of the cluster
 	Held    bool   `json:"held"`

@@ -30,7 +30,7 @@ type TopInstance struct {
 	Activity *TopActivity `json:"activity,omitempty"` // absent without the right read on "/"
 }
 
-// TopActivity is what an instance does, over about the last 5 s.
+// TopActivity has an instance's rates over about the last 5 s.
 type TopActivity struct {
 	UptimeMS    uint64   `json:"uptime_ms"`
 	Leads       []uint64 `json:"leads"` // shards

@@ -299,7 +299,7 @@ func (m *ProcessState) fields(f *fields) {
 func (m *ProcessState) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *ProcessState) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// ProcessChanges is what one step of the log did to a process.
+// ProcessChanges lists the changes that one step of the log made to a process.
 type ProcessChanges struct {
 	Revision uint64 // log index
 	Wall     uint64 // wall clock

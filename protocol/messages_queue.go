@@ -282,7 +282,7 @@ func (m *Grant) fields(f *fields) {
 	f.uint("grant.preemption", &m.Preemption)
 }
 
-// OwnerOptions are what an owner asked for and got beyond units of a plain semaphore.
+// OwnerOptions are an owner's requests and grants beyond units of a plain semaphore.
 type OwnerOptions struct {
 	Slots     []string // by position
 	Priority  uint8    // the level plus 1

@@ -319,7 +319,7 @@ func (m *TrackPoll) fields(f *fields) {
 func (m *TrackPoll) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *TrackPoll) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// UpdateReport is what an instance says of itself.
+// UpdateReport carries an instance's report about itself.
 type UpdateReport struct {
 	Seq      uint64 // not 0; rises within an incarnation with each report that says something new
 	Current  uint64 // the version it serves, 0 none

@@ -54,7 +54,7 @@ type Snapshot struct {
 	inQueue    bool   // among its waiters
 }
 
-// expiringRange are numbers of a retained queue, of which those below next are done.
+// expiringRange is a range of a retained queue; the numbers below next are written.
 type expiringRange struct{ next, end uint64 }
 
 type stage uint8

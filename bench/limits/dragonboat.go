@@ -18,7 +18,7 @@ import (
 	"github.com/lni/dragonboat/v4/statemachine"
 )
 
-// Raft is what bare dragonboat reaches.
+// Raft holds the figures of bare dragonboat.
 type Raft struct {
 	Sequential float64 `json:"sequential_per_second"` // one synced proposal of 64 bytes after the other
 	P50        float64 `json:"p50_ms"`

@@ -18,7 +18,7 @@ type Node struct{ h handle.Node }
 // OfNode returns a Node that sends its requests through the client of n.
 func OfNode(n *client.Node) Node { return Node{access.Node(n)} }
 
-// NodeUsage is what a node uses of its quotas, over all shards.
+// NodeUsage is a node's use of its quotas, over all shards.
 type NodeUsage struct {
 	Sessions   uint64
 	Semaphores uint64 // processes and rollouts too

@@ -32,7 +32,7 @@ type TopInstance struct {
 	Err      error        // why it did not answer: what it leads is missing from the lists
 }
 
-// TopActivity is what an instance does, over about the last 5 s.
+// TopActivity has an instance's rates over about the last 5 s.
 type TopActivity struct {
 	Uptime      time.Duration
 	Leads       []uint64 // shards

@@ -8,7 +8,7 @@ type (
 	// Status is the cluster: its instances, shards, replicasets and tiers, and the moves of buckets
 	// that are under way.
 	Status = protocol.ClusterStatus
-	// Health is what works, and what may be lost.
+	// Health says which parts work, and which may be lost.
 	Health = protocol.ClusterHealth
 	// Plan is what the governor does next, in steps, and the deviations from the configuration that
 	// it does not act on.

@@ -22,7 +22,7 @@ func choose(all []*Endpoint, c caller) (used []*Endpoint, panicking bool) {
 	return chooseSubset(chooseZone(all, used, c.zone), c), panicking
 }
 
-// reasons are the steps of a choice, each with those that are left.
+// reasons lists the steps of a choice, each with the endpoints that it leaves.
 type reasons struct {
 	states, zone, subset map[*Endpoint]bool
 	panicking, near      bool // near: those of the caller's zone alone

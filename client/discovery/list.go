@@ -50,7 +50,7 @@ type entry struct {
 	endpoint *Endpoint // nil: its data is not that of a member
 }
 
-// published is what all handles of a copy see. It does not change.
+// published is the state that all handles of a copy share. It does not change.
 type published struct {
 	all     []*Endpoint
 	version uint64
@@ -265,7 +265,7 @@ func (l *list) tick(now time.Time) {
 	l.announcements++
 }
 
-// current is what all handles see.
+// current returns the state that all handles share.
 func (l *list) current() *published {
 	if l.stale {
 		l.stale = false

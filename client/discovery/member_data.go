@@ -16,7 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// State is what a member says of itself.
+// State is a member's report about itself.
 type State string
 
 const (

@@ -47,7 +47,7 @@ type Transport struct {
 	// Base is for every other host; nil is http.DefaultTransport. If it is a *http.Transport, its
 	// settings are those of connections to members too, except Proxy.
 	Base http.RoundTripper
-	// ServerName is what members' certificates are for; empty: the URL's host.
+	// ServerName is the name that members' certificates must be valid for; empty: the URL's host.
 	ServerName string
 	// Options are those of Watch, such as InZone.
 	Options []WatchOption

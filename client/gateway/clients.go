@@ -234,8 +234,7 @@ func (t *Clients[S]) changed(by int64) {
 	}
 }
 
-// made ends the making of a connection, with its outcome. The result is the error of those that
-// wait for it.
+// made notes the outcome of making a connection, and returns the error for those that wait for it.
 func (t *Clients[S]) made(c *Connection[S], err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -82,7 +82,7 @@ type Found struct {
 	Session uint64        // its id
 	Epoch   uint64        // the attach epoch of its present holder
 	Timeout time.Duration // in force
-	// Description is what the holder said about the session.
+	// Description is the holder's text about the session.
 	Description string
 }
 

@@ -220,7 +220,7 @@ func (q *Request) Round() *Round { return q.round }
 // From is the sender.
 func (q *Request) From() Member { return *q.round.r.Member(q.from) }
 
-// Payload is what was sent. It must not be changed.
+// Payload returns the message's bytes. They must not be changed.
 func (q *Request) Payload() []byte { return q.payload }
 
 // Reply answers the message, once, from any goroutine. Errors: ErrReplied, ErrRoundOver,

@@ -47,7 +47,7 @@ func (x *Pool) Acquire(ctx context.Context, opts ...client.AcquireOption) (*clie
 	return x.acquire(ctx, func(s *client.Session) (*client.Lease, error) { return s.Acquire(ctx, x.name, opts...) })
 }
 
-// TryAcquire is Acquire of what is free at once, and client.ErrNotAcquired else.
+// TryAcquire is Acquire without a wait: client.ErrNotAcquired if too few units are free.
 func (x *Pool) TryAcquire(ctx context.Context, opts ...client.AcquireOption) (*client.Lease, error) {
 	return x.acquire(ctx, func(s *client.Session) (*client.Lease, error) { return s.TryAcquire(ctx, x.name, opts...) })
 }

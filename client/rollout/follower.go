@@ -84,7 +84,7 @@ func (f *Follower) setState(to func(*FollowerState)) {
 	}
 }
 
-// savedOwner is what a folder belongs to.
+// savedOwner identifies the follower that a folder belongs to.
 func (f *Follower) savedOwner() string {
 	return f.o.Node + "\x00" + f.o.Track + "\x00" + f.o.Location + "\x00" + f.o.ID
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Version is what an update is to load.
+// Version is the version that an update loads.
 type Version struct {
 	Number     uint64
 	Payload    []byte // of a published version

@@ -22,7 +22,7 @@ type Registration struct {
 	Takeover bool   // evict another live session that has the id
 }
 
-// Report is what an instance says of itself. Seq is filled in.
+// Report is an instance's report about itself. Seq is filled in.
 type Report struct {
 	Seq      uint64
 	Current  uint64 // the version it serves, 0 none

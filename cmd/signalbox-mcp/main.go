@@ -65,7 +65,7 @@ func main() {
 	}
 }
 
-// settings are what the flags and SIGNALBOX_AGENT say.
+// settings are the values of the flags and of SIGNALBOX_AGENT.
 type settings struct {
 	readOnly, version bool
 	prefix, agent     string

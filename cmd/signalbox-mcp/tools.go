@@ -349,7 +349,7 @@ func (a *agent) listLocks(ctx context.Context, c call, in listIn) (*reply, error
 	return r, nil
 }
 
-// own is what the agents have.
+// own lists the agents' names.
 func (all *agents) own() (list []name) {
 	all.mu.Lock()
 	defer all.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/release"
 )
 
-// setup is what the settings come to.
+// setup is the configuration that results from the settings.
 type setup struct {
 	gateway gateway.Config
 	ready   func() error // nil: always

@@ -19,7 +19,7 @@ the gateway: clients restore their sessions at another gateway, and keep what th
 // helpWidth is the width of the help, in columns.
 const helpWidth = 100
 
-// help is what --help prints.
+// help is the text that --help prints.
 func help() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\nUsage:\n  signalbox-ydb [flags]\n\nFlags:\n", about)

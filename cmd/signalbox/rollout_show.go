@@ -20,7 +20,7 @@ func versionText(v uint64) string {
 	return fmt.Sprint(v)
 }
 
-// waitReasons are what locations wait for, by state.
+// waitReasons say, by state, why a location waits.
 var waitReasons = map[rollout.State]string{
 	rollout.Unset: "a version that is old enough", rollout.AllConverged: "a newer version",
 	rollout.WaitingDelay: "its delay", rollout.WaitingShare: "the share's bake time",

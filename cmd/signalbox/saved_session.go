@@ -17,7 +17,7 @@ import (
 
 const maxSessionFile = 1 << 16
 
-// savedSession is what the file has. A file of an older version has no timeout.
+// savedSession is the content of the file. A file of an older version has no timeout.
 type savedSession struct {
 	client.Saved
 	TimeoutMs int64 `json:"timeout_ms,omitempty"`

@@ -150,8 +150,8 @@ func (st *stream) queue() func() (time.Duration, error) {
 // comment is sent where no event is due.
 var comment = []byte(":\n\n")
 
-// begin sends the event of a grant, with how long it may be relied on. It counts from when it is
-// read.
+// begin sends the event of a grant, with the time for which the caller may rely on it, counted from
+// the moment it reads the event.
 func (st *stream) begin(l *client.Lease) error {
 	d, err := st.x.grant(l)
 	if err != nil {

@@ -221,8 +221,8 @@ func (c *ClusterMethods) changeInstance(name string, f func(instance uint64) err
 	return clusterInstance(state, &i), nil
 }
 
-// expel has an instance leave. One that has left already, and whose name nobody else has by now,
-// stays expelled.
+// expel removes an instance from the cluster. Expelling it again changes nothing, unless another
+// instance has its name by now.
 func (c *ClusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
 	state := c.State()
 	if _, err := governor.FindInstance(state, in.Instance); err != nil && c.Observe(ctx).Confirmed {

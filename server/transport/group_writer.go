@@ -17,7 +17,7 @@ type groupWriter struct {
 	left  []*gnetSocket
 }
 
-// socketSend is what is sent to one socket.
+// socketSend is a pending write to one socket.
 type socketSend struct {
 	socket *gnetSocket
 	batch  writeBatch // has one segment

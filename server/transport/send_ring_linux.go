@@ -72,8 +72,8 @@ const (
 	ringFeatures  = 1 | 1<<3   // IORING_FEAT_SINGLE_MMAP, and IORING_FEAT_RW_CUR_POS, which came with sends
 )
 
-// newSendRing asks the kernel for a ring. Linux has them since 5.6 in the form that is needed here,
-// and containers often may not have one.
+// newSendRing asks the kernel for a ring. It needs Linux 5.6, and many container profiles forbid
+// rings.
 func newSendRing() (*sendRing, error) {
 	var p ringParams
 	fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, maxGroup, uintptr(unsafe.Pointer(&p)), 0)

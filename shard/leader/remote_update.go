@@ -91,7 +91,7 @@ func (t *remoteTable) releasesDone(command uint64, list []*remoteSession, applie
 			continue
 		}
 		if applied {
-			// It held nothing any more, or its home moved here: it is no remote session.
+			// It holds nothing any more, or its home moved here, so its remote record is gone.
 			delete(t.sessions, g.session)
 			continue
 		}

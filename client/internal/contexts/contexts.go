@@ -96,7 +96,7 @@ func Call(ctx context.Context, h Held, work func(context.Context) error) (called
 // doubtPeriod is how often Call asks while it is in doubt whether something is held.
 const doubtPeriod = 10 * time.Millisecond
 
-// Lease is what During holds.
+// Lease is the part of a lease that During needs.
 type Lease interface {
 	Held
 	Release(context.Context) error

@@ -244,7 +244,8 @@ func (a *Acquire) over(e *Engine, err error) {
 	e.complete(&a.Request, Result{Err: err})
 }
 
-// undo releases, under a later number, what an acquire has or may get. It keeps the name's turn.
+// undo releases, under a later number, the units that an acquire has or may get. It keeps the
+// name's turn.
 func (a *Acquire) undo(e *Engine) {
 	delete(a.session.inQueue, a.seq)
 	a.closeNumber(e)

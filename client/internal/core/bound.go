@@ -69,7 +69,7 @@ func between(now, until uint64) time.Duration {
 	return time.Duration(min(max(until, now)-now, maxAhead)) * time.Millisecond
 }
 
-// report is what a server says about a lease, in an answer or an event.
+// report is a server's statement about a lease, in an answer or an event.
 type report struct {
 	now, until uint64
 	preemption uint64 // its number; 0: none

@@ -68,7 +68,7 @@ func (l *Lease) end(e *Engine, err error) {
 // Count is how many units are held.
 func (l *Lease) Count() uint64 { return l.count }
 
-// Lease is what the session holds of a semaphore, or nil.
+// Lease returns the session's lease on a semaphore, or nil.
 func (s *Session) Lease(name string) *Lease {
 	if n := s.names.get(name); n != nil && n.lease != nil && n.lease.over == nil {
 		return n.lease

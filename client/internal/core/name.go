@@ -127,8 +127,8 @@ func (x *nameSet) busy() (busy bool) {
 	return busy
 }
 
-// lock begins an operation on a name, or has it wait for its turn. It is false where Now would have
-// to wait.
+// lock begins an operation on a name, or queues it for its turn. It returns false for Now if the
+// operation would have to wait.
 func (n *name) lock(e *Engine, r *Request, turn Turn) bool {
 	switch {
 	case !n.locked && (turn != Free || n.lease == nil):

@@ -2,7 +2,7 @@ package core
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// preemption is what a lease knows of waiters that preempt it.
+// preemption is a lease's knowledge of the waiters that preempt it.
 type preemption struct {
 	number   uint64 // the present one; 0: none
 	by       uint64 // session that does, if it is known

@@ -55,7 +55,7 @@ func (x *Read) prepare(e *Engine, shard uint64, c *Conn) {
 	x.tried = true
 }
 
-// shardMemory is what the client knows of a shard's log, whatever the map says.
+// shardMemory is the client's knowledge of a shard's log, whatever the map says.
 type shardMemory struct {
 	shard uint64
 	index uint64 // the highest one that it has read, or that a subscription has taken in
@@ -66,7 +66,7 @@ type shardMemory struct {
 	displaced time.Duration // when another instance than the one before answered; 0: never
 }
 
-// memory is what is known of a shard.
+// memory returns the client's knowledge of a shard.
 func (x *routes) memory(shard uint64) *shardMemory {
 	if x.recent != nil && x.recent.shard == shard {
 		return x.recent

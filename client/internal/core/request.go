@@ -19,7 +19,7 @@ type Request struct {
 	place
 }
 
-// purpose is what a request asks for. Its operation sets it.
+// purpose is the aim of a request. Its operation sets it.
 type purpose struct {
 	kind    protocol.Kind
 	tier    uint8
@@ -72,7 +72,7 @@ type place struct {
 	listed         bool
 }
 
-// Result is what became of a request for its caller.
+// Result is the outcome of a request for its caller.
 type Result struct {
 	Err error // nil: it was answered OK
 	// Answered: Err is the server's answer, and not why nobody waits for it any more.
@@ -88,7 +88,7 @@ type Result struct {
 // Waiter is woken when a request is completed. Done must not block.
 type Waiter interface{ Done() }
 
-// operation is what a request is for.
+// operation handles the outcome of a request.
 type operation interface {
 	// turn: the semaphore's name is the operation's own now.
 	turn(e *Engine)

@@ -72,7 +72,7 @@ func (r *ring[T]) slot(id uint64) *ringSlot[T] {
 	return nil
 }
 
-// Find is what waits under an id, or nil.
+// Find returns the waiter with an id, or nil.
 func (r *ring[T]) Find(id uint64) *T {
 	if s := r.slot(id); s != nil {
 		return s.of

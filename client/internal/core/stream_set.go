@@ -16,7 +16,7 @@ type streamSet struct {
 	only     *shardStream // of one name, if there are no others: a client often watches one
 }
 
-// streamKey is what a stream of one name watches.
+// streamKey identifies the subject of a stream of one name.
 type streamKey struct {
 	shard, node uint64
 	name        string

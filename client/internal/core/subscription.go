@@ -23,7 +23,7 @@ type subscriber interface {
 	base() *subscription
 }
 
-// subscription is what both kinds have in common.
+// subscription has the fields that both kinds share.
 type subscription struct {
 	e        *Engine
 	of       subscriber
@@ -38,7 +38,7 @@ type subscription struct {
 	former map[uint64]uint64
 }
 
-// base is what both kinds have in common.
+// base returns the part that both kinds share.
 func (s *subscription) base() *subscription { return s }
 
 // begin has the engine know the subscription.

@@ -21,7 +21,7 @@ import (
 // is followed at once.
 const Stagger = 300 * time.Millisecond
 
-// Target is what one attempt connects to.
+// Target is the address of one attempt.
 type Target struct {
 	Address string // host:port as it was given: a certificate has to be good for its host
 	Dial    string // the same, or with one of the IP addresses that the host has

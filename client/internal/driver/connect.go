@@ -329,7 +329,7 @@ func (d *Driver) checkHello(address string, hello *protocol.HelloReply) error {
 // WasConnected reports whether an instance has answered.
 func (d *Driver) WasConnected() bool { return d.knownCluster() != "" }
 
-// Hello is what an instance said about itself and about the client. It waits for a connection.
+// Hello returns an instance's description of itself and of the client. It waits for a connection.
 func (d *Driver) Hello(ctx context.Context) (*protocol.HelloReply, error) {
 	x := new(core.ConnWait)
 	if r := d.send(ctx, &x.Request, func(now time.Duration) { d.engine.AwaitConn(now, x) }); r.Err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// credentials are what a connection shows, and whom it trusts.
+// credentials are a connection's token and certificates, and the authorities that it trusts.
 type credentials struct {
 	token  []byte
 	change uint64         // how often the token has changed
@@ -21,7 +21,7 @@ type credentials struct {
 	stale  error          // why some of them are the former ones; nil: none is
 }
 
-// credentialState is what became of a client's credentials. The driver's mu guards it.
+// credentialState is the state of a client's credentials. The driver's mu guards it.
 type credentialState struct {
 	d        *Driver
 	last     credentials // those of the last connection

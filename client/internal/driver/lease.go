@@ -170,7 +170,7 @@ func (l *Lease) takeEnded(s *Session) func(error) {
 	return f
 }
 
-// Lease is what the session holds of a semaphore, or nil.
+// Lease returns the session's lease on a semaphore, or nil.
 func (s *Session) Lease(name string) *Lease {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -249,8 +249,8 @@ func (l *Lease) endContext(s *Session) {
 	}
 }
 
-// ReleaseName gives back whatever the session has at a semaphore, to a waiting session or to nobody,
-// which is 0.
+// ReleaseName releases the session's lease or place at a semaphore. to is the waiting session that
+// gets the units next; 0: the queue decides.
 func (s *Session) ReleaseName(
 	ctx context.Context, name string, to uint64,
 ) (released, transferred bool, result core.Result) {

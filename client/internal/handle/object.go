@@ -157,7 +157,7 @@ func Convert[T, U any](seq iter.Seq2[T, error], convert func(T) U) iter.Seq2[U, 
 	}
 }
 
-// opName is what a request does, in errors.
+// opName names a request in errors.
 func opName(kind protocol.Kind) string {
 	name := strings.ReplaceAll(kind.String(), "_", " ")
 	if verb, ok := strings.CutPrefix(name, "process "); ok {

@@ -154,7 +154,7 @@ type Send struct {
 	Payload []byte // or result
 }
 
-// Ready is what is to be done now.
+// Ready lists the work to do now.
 type Ready struct {
 	Sends      []Send
 	Superseded []uint64 // epochs whose context ends now

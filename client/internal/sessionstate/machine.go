@@ -59,7 +59,7 @@ func (c Cause) String() string {
 	return [...]string{"none", "deadline", "ended-by-server", "taken-over", "closed"}[c]
 }
 
-// Ready is what came out of the inputs since the last Take.
+// Ready is the output of the inputs since the last Take.
 type Ready struct {
 	Changed bool // the state is another one
 	State   State

@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// ErrNotProtocol: the answer to the hello is none of this protocol.
+// ErrNotProtocol means that the answer to the hello is not one of this protocol.
 var ErrNotProtocol = errors.New("server's answer to the hello is none; is this the port of another service")
 
 // helloID is the id of the hello. What goes out behind it has the next ones.

@@ -57,7 +57,7 @@ func (g *goroutineHolder) Revoked(p Partition) {
 	delete(g.done, p.Number)
 }
 
-// assignedPartitions is what a worker holds. Its methods call the Holder's, one at a time.
+// assignedPartitions are a worker's partitions. Its methods call the Holder's, one at a time.
 //
 // Invariant: a partition is in it from before Assigned is called until Revoked has returned.
 type assignedPartitions struct {

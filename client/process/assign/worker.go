@@ -89,7 +89,7 @@ func newHandler(partitions int, holder Holder, log *slog.Logger) (*handler, erro
 		assigned: assignedPartitions{holder: holder, log: log, assignments: make(map[int]*assignment)}}, nil
 }
 
-// holdingsRequest is what the coordinator wants of a worker.
+// holdingsRequest is the coordinator's request to a worker.
 type holdingsRequest struct {
 	Table []byte // give up what is not yours in it; nil: just say what you hold
 }

@@ -41,7 +41,7 @@ type memory struct {
 	streams map[*share]struct{}
 }
 
-// share is what is kept for one stream. memory.mu guards it.
+// share is the memory kept for one stream. memory.mu guards it.
 type share struct {
 	of    *memory
 	end   func(error) // ends the stream, and does not wait

@@ -103,7 +103,7 @@ func (o *operations) leaver(size int) func() {
 	}
 }
 
-// effect is what a request does to its semaphore.
+// effect is a request's effect on its semaphore.
 type effect bool
 
 const (

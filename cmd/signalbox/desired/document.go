@@ -82,7 +82,7 @@ type Object struct {
 	Min, Cap uint64 // of a limit: what it is guaranteed, and what it has to guarantee to its children
 }
 
-// Document is what documents say together.
+// Document is the union of all documents.
 type Document struct {
 	Objects    []*Object           // in order of Key
 	Absent     []Named             // in order of Key

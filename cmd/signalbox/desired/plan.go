@@ -16,7 +16,7 @@ type State struct {
 	Caller string
 }
 
-// Op is what a change does.
+// Op is the kind of a change: create, alter or delete.
 type Op uint8
 
 // What changes do.
@@ -71,8 +71,9 @@ const (
 var stageOf = [kinds]int{Node: stageNodes, Semaphore: stageSemaphores, Config: stageConfigs, Limit: stageLimits,
 	Rollout: stageRollouts}
 
-// Plan is what is to be done, in the order in which it is done, and what is kept although the
-// document says otherwise. The error says what of the document cannot be in this cluster.
+// Plan returns the changes in the order in which to make them, and the objects that are kept
+// although the document says otherwise. The error names a part of the document that this cluster
+// cannot have.
 func Plan(d *Document, now *State) (changes []*Change, kept []Kept, err error) {
 	p := planner{d: d, now: now}
 	if err := p.checkLimits(); err != nil {

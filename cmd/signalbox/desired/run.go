@@ -17,7 +17,7 @@ type Cluster interface {
 	Classify(err error) Verdict
 }
 
-// Verdict is what an error means for a change.
+// Verdict classifies the error of a change.
 type Verdict uint8
 
 const (
@@ -101,8 +101,8 @@ func Run(ctx context.Context, changes []*Change, cluster Cluster, done func(*Cha
 	return kept, err
 }
 
-// make1 makes a change. If the object is not what it was any more, it is compared again. why says
-// why it stays as it is; made is false too if somebody else has made the change.
+// make1 makes a change. If the object has changed since it was read, it is compared again. why is
+// the reason for leaving it as it is; made is also false if somebody else has made the change.
 func make1(ctx context.Context, c *Change, cluster Cluster) (made bool, why string, err error) {
 	for n := 1; ; n++ {
 		err := cluster.Do(ctx, c)

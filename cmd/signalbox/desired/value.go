@@ -7,7 +7,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Value is what a setting is: a text, a list, or a map whose order counts.
+// Value is a setting's value: a text, a list, or a map whose order counts.
 type Value struct {
 	form form
 	text string

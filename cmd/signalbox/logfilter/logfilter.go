@@ -22,7 +22,7 @@ import (
 	_ "github.com/lni/dragonboat/v4/logger"
 )
 
-// pressureText is what the lines have in common.
+// pressureText is common to all these lines.
 var pressureText = []byte("exposing PSI metrics")
 
 var _ = install()

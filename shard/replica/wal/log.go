@@ -45,8 +45,8 @@ type Config struct {
 	// Logger takes warnings; default slog.Default().
 	Logger *slog.Logger
 
-	// openDirect opens a file to be written past the page cache. If it fails, the file is written
-	// through it. Default: as the operating system's file system can.
+	// openDirect opens a file for writes that bypass the page cache. If it fails, writes go through
+	// the cache. Default: the operating system's direct I/O.
 	openDirect func(path string) (directFile, error)
 }
 

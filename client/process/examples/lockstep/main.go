@@ -26,7 +26,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/process"
 )
 
-// step is what the coordinator has the members do.
+// step is the coordinator's instruction to the members.
 type step string
 
 const (
