@@ -31,7 +31,7 @@ func (r RateLimits) View(node uint64, path []byte, logTime uint64) (v RateLimitV
 		Now:        x.bucket.timeAt(max(logTime, r.m.logTime)),
 	}
 	if v.Began = v.Now; r.m.epochAt > 0 {
-		v.Began = x.bucket.timeAt(r.m.epochAt) // that of its activation, if that came later
+		v.Began = min(x.bucket.timeAt(r.m.epochAt), v.Now) // that of its activation, if that came later
 	}
 	return v, nil
 }

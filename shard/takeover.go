@@ -67,7 +67,7 @@ func termOf(epoch uint64) uint64 { return epoch >> 16 }
 // no session: the leader is the same.
 func takeOver(m *Machine, epoch uint64) {
 	newTerm := termOf(epoch) > termOf(m.epoch)
-	m.epoch, m.epochAt = epoch, m.logTime
+	m.epoch, m.epochAt = epoch, max(m.logTime, 1) // nothing of a fresh log has a time
 	if newTerm {
 		m.takeovers.begin(takeover{at: m.logTime, planned: m.transferring})
 		m.transferring = false

@@ -32,14 +32,14 @@ func limitPage(s *instance) map[string]float64 {
 // sessions that share a limit, and of one of a limit with few units.
 func TestLimitMetrics(t *testing.T) {
 	t.Parallel()
-	var advance func(time.Duration)
-	s := start(t, func(c *server.Config) { advance = manual(c).Advance; c.Shards = 1 })
+	s, advance := startLearning(t, func(c *server.Config) { c.Shards = 1 }, func(absent *limitClient) {
+		absent.mustCreate("api", protocol.LimitConfig{Rate: 1_000_000})
+		absent.mustCreate("api/a", protocol.LimitConfig{Rate: 800_000})
+		absent.mustCreate("few", protocol.LimitConfig{Rate: 100})
+		absent.join("api")
+	})
 	r := connect(t, s)
-	advance(time.Second) // log time begins at 0, before which nobody can have joined
 	a, b, c := newLimitClient(r, r.node(), 1), newLimitClient(r, r.node(), 2), newLimitClient(r, r.node(), 3)
-	a.mustCreate("api", protocol.LimitConfig{Rate: 1_000_000})
-	a.mustCreate("api/a", protocol.LimitConfig{Rate: 800_000})
-	c.mustCreate("few", protocol.LimitConfig{Rate: 100})
 	shard := `{shard="` + strconv.FormatUint(s.shardIDs()[0], 10) + `"`
 	of := func(path string) string { return `{node="/default",resource="` + path + `"` }
 	want := func(when string, values map[string]float64) {
@@ -62,12 +62,13 @@ func TestLimitMetrics(t *testing.T) {
 		return lease.Statement
 	}
 
-	// The leader learns as long as one that joined has not reported.
+	// The leader learns as long as one that joined has not reported, or a lease lasts.
 	a.join("api")
 	a.describe("api")
 	advance(2 * time.Second)
 	want("while the leader learns", map[string]float64{"learning_seconds" + shard: 2, "refreshes_total" + shard: 0,
 		"rate" + of("api/a"): 800, "leased_rate" + of("api/a"): 0, "counted_rate" + of("api/a"): 0, "allowed_total" + of("api/a"): 0})
+	advance(protocol.DefaultLimitLease * time.Millisecond)
 	refresh(a, leaf)
 	leaf.Statement = refresh(a, leaf)
 	want("with one session", map[string]float64{"learning_seconds" + shard: 0, "refreshes_total" + shard: 2, "notifications_total" + shard: 0,

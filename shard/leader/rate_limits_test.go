@@ -17,6 +17,7 @@ type limitMachine struct {
 	head                shard.Header
 	session, epoch, seq uint64
 	refreshes           uint64
+	lease               uint64 // of the trees that are made
 }
 
 func newLimitMachine(t testing.TB) *limitMachine {
@@ -57,10 +58,15 @@ func (x *limitMachine) next() protocol.Head {
 // use makes a tree, takes part and refreshes.
 func (x *limitMachine) use(name string) {
 	x.Helper()
-	create := protocol.LimitCreate{Head: x.next(), Path: []byte(name), Config: protocol.LimitConfig{Rate: 1_000_000}}
+	create := protocol.LimitCreate{Head: x.next(), Path: []byte(name), Config: protocol.LimitConfig{Rate: 1_000_000, Lease: x.lease}}
 	x.apply(shard.CmdLimitCreate, create.AppendBody(nil))
 	join := protocol.LimitJoin{Head: x.next(), Path: []byte(name)}
 	x.apply(shard.CmdLimitJoin, join.AppendBody(nil))
+	x.refresh(name)
+}
+
+func (x *limitMachine) refresh(name string) {
+	x.Helper()
 	x.refreshes++
 	q := ratelimit.Refresh{Session: x.session, Epoch: x.epoch, Seq: x.refreshes, Leaves: []ratelimit.LeafRefresh{{Leaf: name, Waiting: 1}}}
 	var r ratelimit.Reply
@@ -108,10 +114,15 @@ func TestRateLimitsComeAndGo(t *testing.T) {
 // TestRateLimitsAreDue: each tree has its tick when it asks for it, however many there are.
 func TestRateLimitsAreDue(t *testing.T) {
 	x := newLimitMachine(t)
+	for i := range uint64(20) {
+		x.lease = protocol.DefaultLimitLease + i*10
+		x.use(fmt.Sprint("tree-", i))
+	}
+	x.head.Epoch += 1 << 16
+	x.apply(shard.CmdTakeOver, nil)
 	began := x.head.LogTime
 	for i := range 20 {
-		x.use(fmt.Sprint("tree-", i))
-		x.head.LogTime += 10
+		x.refresh(fmt.Sprint("tree-", i))
 	}
 	learning := func() (n int) {
 		x.All(x.Machine, x.head.LogTime, func(_, now uint64, l *ratelimit.Leases) bool {

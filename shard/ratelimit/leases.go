@@ -191,16 +191,20 @@ func (l *Leases) learn(tree *Tree) {
 	l.learned = l.now - l.began
 	// The leader's own buckets are empty when no lease of an earlier leadership can be in use any
 	// more, and fill from then on. If there were none, that is when the leadership began.
-	from := l.now
+	from, unused := l.now, !slices.ContainsFunc(l.members, func(m *member) bool { return m.joined <= l.began }) &&
+		l.nobodyFromBefore(tree)
 	switch {
-	case !slices.ContainsFunc(l.members, func(m *member) bool { return m.joined <= l.began }) &&
-		l.nobodyFromBefore(tree):
+	case unused:
 		from = min(max(l.began, tree.leasesEnd()), l.now)
 	case l.now >= l.learnUntil:
 		from = max(l.learnUntil, min(tree.leasesEnd(), l.now))
 	}
 	for i := range l.nodes {
-		l.nodes[i].bucket = bucket{at: from}
+		n, r := &l.nodes[i], &tree.resources[i]
+		n.bucket = bucket{at: from}
+		if never := r.created > l.began || unused && r.created > tree.lastLeft; never && !r.again { // nobody has had anything of it
+			n.bucket = bucket{n.ownBurst(), l.now}
+		}
 	}
 }
 

@@ -110,7 +110,7 @@ func (l *Leases) build(now uint64, tree *Tree) {
 			n.bucket.level = min(n.bucket.level, n.burst*1000)
 			n.acquires, n.allowed, n.denied, n.waited, n.impossible = f.acquires, f.allowed, f.denied, f.waited, f.impossible
 			n.demand, n.target, n.remoteTarget, n.leasedTarget, n.need, n.calling, n.fair = f.demand, f.target, f.remoteTarget, f.leasedTarget, f.need, f.calling, f.fair
-		} else if l.built && !l.learning && r.emptyAt == 0 {
+		} else if l.built && !l.learning && !r.again {
 			n.bucket.level = n.burst * 1000 // it is new, so it has rested
 		}
 		n.entry = &entry{child: i, in: n.parent}
@@ -127,9 +127,9 @@ func (l *Leases) build(now uint64, tree *Tree) {
 		return
 	}
 	for i := range l.nodes { // the leases of their deleted namesakes are counted by now
-		n, emptyAt := &l.nodes[i], tree.resources[i].emptyAt
-		if _, ok := formerIndex[n.path]; !ok && emptyAt > 0 {
-			n.bucket.at = min(emptyAt, now)
+		n, r := &l.nodes[i], &tree.resources[i]
+		if _, ok := formerIndex[n.path]; !ok && r.again {
+			n.bucket.at = min(r.created, now)
 			n.accrue(now)
 		}
 	}

@@ -24,7 +24,8 @@ func (t *Tree) fields(f *varint.Fields, participants *[]participant) {
 	f.Uint(&t.clock, &t.revision, &t.lastLeft, &t.formerLease, &t.formerUntil)
 	varint.List(f, &t.resources, MaxResources, func(r *resource, f *varint.Fields) {
 		f.Text(&r.path, protocol.MaxLimitPath)
-		f.Uint(&r.revision, &r.emptyAt, &r.refill)
+		f.Uint(&r.revision, &r.created, &r.refill)
+		f.Bool(&r.again)
 		configFields(&r.config, f)
 	})
 	varint.List(f, &t.deleted, MaxResources, func(d *deletedPath, f *varint.Fields) {
@@ -88,7 +89,7 @@ func (t *Tree) Check() error {
 		case i == 0 && parent != "", i > 0 && (t.resources[i-1].path >= r.path || !known):
 			return errors.New("ratelimit: resources are out of order, or have no parent")
 		case protocol.ValidateLimitPath([]byte(r.path)) != nil || r.config.Validate() != nil,
-			r.revision == 0 || r.revision > t.revision, r.emptyAt > t.clock, r.refill > protocol.MaxLimitBurst,
+			r.revision == 0 || r.revision > t.revision, r.created == 0 || r.created > t.clock, r.refill > protocol.MaxLimitBurst,
 			i == 0 && r.config.Unlimited, i > 0 && r.config.Lease != 0:
 			return errors.New("ratelimit: a field of a resource is out of range")
 		}

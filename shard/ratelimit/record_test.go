@@ -99,7 +99,7 @@ func TestDeletedTree(t *testing.T) {
 	if revision, err := x.tree.Create(x.now, former+5, "api", x.config("api")); err != nil || revision != former+6 {
 		t.Fatal(revision, err)
 	}
-	if r := x.tree.resources[0]; r.emptyAt != x.now {
-		t.Fatalf("the bucket is empty since %d, and the tree was made at %d", r.emptyAt, x.now)
+	if r := x.tree.resources[0]; !r.again || r.created != x.now {
+		t.Fatalf("a new bucket is full: %t; it was made at %d, and the tree at %d", !r.again, r.created, x.now)
 	}
 }

@@ -35,6 +35,8 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	    gives back what the n-th acquire from the last granted
 //	leader | move
 //	    a new leadership, which knows nothing; the same after a move of the bucket
+//	drain
+//	    somebody has used all that the leader's own buckets had
 //	tick, state, restore
 //
 // The lines of a refresh end with why the client has what it has.
@@ -214,6 +216,10 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 			n := &x.leases.nodes[i]
 			x.say("  %s rate=%s counted=%s demand=%s target=%s burst=%s counted=%s given=%s remote=%s level=%s", n.path, units(n.rate), units(n.countedRate),
 				units(n.demand), units(n.target), units(n.burst), units(n.countedBurst), units(n.unused), units(n.remoteTarget), units(n.bucket.level/1000))
+		}
+	case "drain":
+		for i := range x.leases.nodes {
+			x.leases.nodes[i].bucket = bucket{at: x.now}
 		}
 	case "restore":
 		tree, err := Decode(x.tree.Append(nil))

@@ -44,7 +44,8 @@ type Tree struct {
 type resource struct {
 	path     string
 	revision uint64 // of its last change
-	emptyAt  uint64 // when its bucket began, if that was empty; 0: it began full
+	created  uint64
+	again    bool   // one of its path had been deleted not long before: its bucket began empty
 	refill   uint64 // the longest time, in ms, in which any of its configurations fills an empty bucket
 	config   protocol.LimitConfig
 }
@@ -236,11 +237,11 @@ func (t *Tree) Create(now, former uint64, path string, c protocol.LimitConfig) (
 		return 0, err
 	}
 	t.Forget(now)
-	r := resource{path: path, refill: t.refill(path, &c), config: c}
+	r := resource{path: path, created: t.clock, refill: t.refill(path, &c), config: c}
 	d, wasDeleted := t.findDeleted(path)
 	switch {
 	case wasDeleted:
-		r.emptyAt, r.refill = t.clock, max(r.refill, t.deleted[d].refill)
+		r.again, r.refill = true, max(r.refill, t.deleted[d].refill)
 		t.deleted = slices.Delete(t.deleted, d, d+1)
 		t.findForgetAt()
 		t.textBytes -= uint64(len(path))

@@ -24,8 +24,18 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-burst-again", "shard/ratelimit/node.go",
-		[]string{"&& !l.learning && r.emptyAt == 0 {", "&& !l.learning {"},
+		[]string{"&& !l.learning && !r.again {", "&& !l.learning {"},
 		"client/ratelimit", "TestSimulation", "",
+	},
+	{ // a limit that nobody has used begins empty on a leader that is older
+		"limit-not-rested", "shard/ratelimit/leases.go",
+		[]string{"; never && !r.again {", "; never && r.again {"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{ // a limit that somebody may have used begins full with the next leader
+		"limit-rested-twice", "shard/ratelimit/leases.go",
+		[]string{"unused && r.created > tree.lastLeft;", "unused;"},
+		"shard/ratelimit", "TestScripts", "",
 	},
 	{
 		"limit-leases-outlive-deletion", "shard/ratelimit/tree.go",
