@@ -1,4 +1,4 @@
-// What time is it, and how does a pacer sleep to the point?
+// What time is it, and how does a pacer sleep precisely?
 
 package loadgen
 

@@ -1,4 +1,4 @@
-// How does Linux sleep to the point?
+// How does Linux sleep precisely?
 
 package loadgen
 

@@ -1,4 +1,4 @@
-// How do other systems sleep to the point?
+// How do other systems sleep precisely?
 
 //go:build !linux
 

@@ -69,7 +69,7 @@ func Find(name string) (*Scenario, error) {
 	return nil, fmt.Errorf("unknown scenario %q; choose one of %s", name, strings.Join(names, ", "))
 }
 
-// callers is a workload of callers alone: there is nothing to end but what the Env ends.
+// callers is a workload without background work; the Env ends all of it.
 type callers []Caller
 
 func (c callers) Callers() []Caller           { return c }

@@ -94,8 +94,8 @@ func (e *exportCursor) read(b []byte) bool {
 	return !r.Failed && len(r.Rest) == 0 && e.section < sectionEnd
 }
 
-// compare orders places as an export comes by them. Behind some of a session record's answers is
-// before behind the session record.
+// compare orders positions as an export visits them. A position within a session's answers sorts
+// before the position after the session.
 func (e *exportCursor) compare(o *exportCursor) int {
 	return cmp.Or(cmp.Compare(e.section, o.section), cmp.Compare(e.bucket, o.bucket), cmp.Compare(e.node, o.node),
 		bytes.Compare(e.key, o.key),

@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// ChunkBytes is about how large a chunk of an export is at most; one record more, which may
-	// have a mebibyte of data.
+	// ChunkBytes bounds a chunk of an export. The last record may exceed it by up to 1 MiB.
 	ChunkBytes = 256 << 10
 
 	exportScanLimit = 50_000 // records looked at for one chunk

@@ -116,8 +116,8 @@ func (a *Client) AuditLog(ctx context.Context, lines int) (*AuditLog, error) {
 	return out, nil
 }
 
-// auditEvent is a line as an event. Events with the same text, if that is not empty, are of the
-// same entry of a shard's log: every instance that applies it has a line about it.
+// auditEvent parses a log line. Events with equal, non-empty texts come from one entry of a shard's
+// log: every instance that applies it has a line about it.
 func auditEvent(line string) (e AuditEvent, same string) {
 	d := json.NewDecoder(strings.NewReader(line))
 	if _, err := d.Token(); err != nil {

@@ -24,7 +24,7 @@ type drains struct {
 	Drained map[string][]string `json:"drained"`
 }
 
-// drainsOf reads a configuration of drains. What is no such one names nobody.
+// drainsOf reads a configuration of drains. Malformed data counts as an empty list.
 func drainsOf(data []byte) map[uint64]string {
 	var d drains
 	_ = json.Unmarshal(data, &d)

@@ -86,7 +86,7 @@ func (p *policy) ExitIdle() { p.children.ExitIdle() }
 
 func (p *policy) Close() { p.children.Close() }
 
-// newPicker is of the children that are connected.
+// newPicker picks among the connected children.
 func newPicker(children []endpointsharding.ChildState) balancer.Picker {
 	var pickers []balancer.Picker
 	var weights []int

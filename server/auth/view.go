@@ -128,7 +128,7 @@ func (v *View) Authenticate(k Credentials, now time.Time) (identity string, show
 	return meta.AnonymousIdentity, nil, nil
 }
 
-// anonymousHasRights reports whether somebody has thought of clients that show nothing.
+// anonymousHasRights reports whether clients without credentials have any right.
 func (v *View) anonymousHasRights() bool {
 	list, _ := v.state.RightsList()
 	return slices.ContainsFunc(list, func(r meta.Right) bool { return r.Identity == "" && r.Rights != 0 })

@@ -385,7 +385,7 @@ func TestRolloutMetrics(t *testing.T) {
 	has("signalbox_rollout_series_truncated 1\n")
 
 	audited(t, s, file,
-		`"title":"ask_create_rollout","message":"a new rollout is asked for","severity":"low","initiator":"anonymous"`,
+		`"title":"ask_create_rollout","message":"rollout creation requested","severity":"low","initiator":"anonymous"`,
 		`"title":"rollout_published"`, `"title":"rollout_target"`, `"location":"SAS","version":1,"reason":"initial"`,
 		`"title":"rollout_skip"`,
 		`"version":2,"from":1,"reason":"reelect-explicit"`, `"title":"ask_admin_rollout"`, `"verb":"pause"`, `"title":"rollout_admin"`,

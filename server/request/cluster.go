@@ -57,7 +57,7 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 			return
 		}
 		writeAudit(c, audit.Event{Title: "ask_" + m.Method,
-			Message: "a change of the cluster is asked for", Severity: audit.High},
+			Message: "cluster change requested", Severity: audit.High},
 			append(slices.Clone(subjects), "remote", c.Remote())...)
 	}
 	done := outcomeOf(c, m.Method, subjects...)

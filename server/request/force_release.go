@@ -15,7 +15,7 @@ func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
 	if rejectWithoutHome(c, p.out, h.Kind, h.ID, m.Session) {
 		return
 	}
-	auditRequest(c, "ask_kill_session", "the end of a session is asked for", m.Node, "session", m.Session, "reason",
+	auditRequest(c, "ask_kill_session", "session kill requested", m.Node, "session", m.Session, "reason",
 		m.Reason)
 	c.submit(p, h, protocol.SessionTier(m.Session), t.command())
 }
@@ -23,7 +23,7 @@ func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
 // forceRelease takes leases away. Its owners learn in the log's words who did it.
 func forceRelease(c *Client, p *cycle, h protocol.Header, t target) {
 	m := t.message.(*protocol.ForceRelease)
-	auditRequest(c, "ask_force_release", "the end of leases is asked for", m.Node,
+	auditRequest(c, "ask_force_release", "forced release requested", m.Node,
 		"semaphore", string(m.Name), "token", m.First, "last_token", m.Last, "reason", m.Reason)
 	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Sender: c.identity})
 }

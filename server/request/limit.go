@@ -64,17 +64,17 @@ func submitLimit(c *Client, p *cycle, h protocol.Header, t target) {
 	fields := []any{"node", node}
 	switch m := t.message.(type) {
 	case *protocol.LimitCreate:
-		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_create_rate_limit", Message: "a rate limit is asked for"}
+		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_create_rate_limit", Message: "rate limit creation requested"}
 		fields = append(fields, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
 		if bad := checkCreate(t.shard, t.node, m); bad != nil {
 			p.reject(c, h, bad)
 			return
 		}
 	case *protocol.LimitAlter:
-		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_alter_rate_limit", Message: "another configuration of a rate limit is asked for"}
+		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_alter_rate_limit", Message: "rate limit change requested"}
 		fields = append(fields, "revision", m.Revision, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
 	case *protocol.LimitDelete:
-		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_delete_rate_limit", Message: "the end of a rate limit is asked for", Severity: audit.Medium}
+		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_delete_rate_limit", Message: "rate limit deletion requested", Severity: audit.Medium}
 		if bad := checkDelete(t.shard, t.node, m); bad != nil {
 			p.reject(c, h, bad)
 			return

@@ -125,7 +125,7 @@ func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string, fields
 	c.server.cfg.Log.Debug("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote",
 		c.Remote())
 	writeAudit(c, audit.Event{Title: "ask_" + h.Kind.String(),
-		Message: "a change of a node is asked for", Severity: audit.Medium},
+		Message: "node change requested", Severity: audit.Medium},
 		append(append([]any{"node", path}, fields...), "remote", c.Remote())...)
 	return true
 }

@@ -70,13 +70,13 @@ func operateProcess(c *Client, p *cycle, h protocol.Header, t target) {
 	switch m := t.message.(type) {
 	case *protocol.ProcessForceRound:
 		name, fields = m.Name, []any{"reason", m.Text}
-		e = audit.Event{Title: "ask_force_round", Message: "a new round is asked for", Severity: audit.Low}
+		e = audit.Event{Title: "ask_force_round", Message: "new round requested", Severity: audit.Low}
 	case *protocol.ProcessEvict:
 		name, fields = m.Name, []any{"session", m.Session, "reason", m.Text}
-		e = audit.Event{Title: "ask_evict_member", Message: "the end of a membership is asked for", Severity: audit.Medium}
+		e = audit.Event{Title: "ask_evict_member", Message: "member eviction requested", Severity: audit.Medium}
 	case *protocol.ProcessAlter:
 		name = m.Name
-		e = audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for",
+		e = audit.Event{Title: "ask_alter_process", Message: "process change requested",
 			Severity: audit.Low}
 	}
 	path, _ := c.server.Routes().NodePath(t.node)

@@ -44,8 +44,8 @@ func newRate(quota uint64) *Rate {
 	}
 }
 
-// take counts a request at this time. False: it is to be refused, or, if that is never done, comes
-// when even what may be taken ahead is gone.
+// take counts a request at this time. It reports false if the request must be refused. A request
+// that is never refused first draws on the next second; take is false once that is used up too.
 func (r *Rate) take(now time.Duration, c quotaCharge) bool {
 	room := int64(r.interval) * int64(r.Quota)
 	if c == chargeAlways {

@@ -426,8 +426,8 @@ func Arm(c *Client, host Shard, m *shard.Machine, d *protocol.Describe) error {
 		m.Nodes().MaxWatchers(d.Node)); err != nil {
 		return err
 	}
-	// Code that takes the session from the connection, or closes that, looks for watches
-	// afterwards; if it did so before there was this one, it shows here.
+	// Closing a connection or moving its session removes its watches. If that happened before this
+	// watch was added, it is noticed here.
 	if !c.Has(d.Session) {
 		hub.SessionUnbound(c.ID(), d.Session, false)
 		return c.UnboundError(d.Session) // the machine is in hand

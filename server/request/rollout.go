@@ -63,22 +63,22 @@ func submitTrack(c *Client, p *cycle, h protocol.Header, t target) {
 func trackAsked(m request) (track []byte, e audit.Event, fields []any) {
 	switch m := m.(type) {
 	case *protocol.TrackCreate:
-		return m.Name, audit.Event{Message: "a new rollout is asked for"}, nil
+		return m.Name, audit.Event{Message: "rollout creation requested"}, nil
 	case *protocol.TrackAlter:
-		return m.Name, audit.Event{Message: "another config of a rollout is asked for"}, []any{"revision", m.Revision}
+		return m.Name, audit.Event{Message: "rollout change requested"}, []any{"revision", m.Revision}
 	case *protocol.TrackDelete:
-		e = audit.Event{Message: "the end of a rollout is asked for", Severity: audit.Medium}
+		e = audit.Event{Message: "rollout deletion requested", Severity: audit.Medium}
 		return m.Name, e, []any{"force", m.Force}
 	case *protocol.TrackPublish:
-		return m.Name, audit.Event{Message: "a version is offered"}, []any{"version", m.Version, "bytes", len(m.Payload)}
+		return m.Name, audit.Event{Message: "version offered"}, []any{"version", m.Version, "bytes", len(m.Payload)}
 	case *protocol.TrackWithdraw:
-		e = audit.Event{Message: "the end of a version is asked for", Severity: audit.Medium}
+		e = audit.Event{Message: "withdrawal of a version requested", Severity: audit.Medium}
 		return m.Name, e, []any{"version", m.Version}
 	case *protocol.TrackGateReport:
-		return m.Name, audit.Event{Message: "a gate's outcome is told"}, []any{"location", m.Location, "gate", m.Gate,
+		return m.Name, audit.Event{Message: "gate outcome reported"}, []any{"location", m.Location, "gate", m.Gate,
 			"version", m.Version, "attempt", m.Attempt, "outcome", m.Outcome.String(), "text", m.Text}
 	case *protocol.TrackAdmin:
-		e = audit.Event{Message: "an operator's command is given"}
+		e = audit.Event{Message: "rollout command requested"}
 		if m.Verb == protocol.TrackRollback || m.Verb == protocol.TrackEvict {
 			e.Severity = audit.Medium
 		}

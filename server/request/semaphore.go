@@ -51,7 +51,7 @@ func audited(name []byte, reason string) bool {
 
 func create(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := t.message.(*protocol.Create); audited(m.Name, m.Reason) {
-		auditRequest(c, "ask_create", "a semaphore or configuration is asked for", t.node,
+		auditRequest(c, "ask_create", "semaphore creation requested", t.node,
 			withReason(m.Reason, "semaphore", string(m.Name), "limit", m.Limit, "bytes", len(m.Data))...)
 	}
 	submitTarget(c, p, h, t)
@@ -59,7 +59,7 @@ func create(c *Client, p *cycle, h protocol.Header, t target) {
 
 func update(c *Client, p *cycle, h protocol.Header, t target) {
 	if m := t.message.(*protocol.Update); audited(m.Name, m.Reason) {
-		auditRequest(c, "ask_update", "other data of a semaphore or configuration is asked for", t.node,
+		auditRequest(c, "ask_update", "semaphore data change requested", t.node,
 			withReason(m.Reason, "semaphore", string(m.Name), "if_version", m.Expected, "bytes", len(m.Data))...)
 	}
 	submitTarget(c, p, h, t)
@@ -67,7 +67,7 @@ func update(c *Client, p *cycle, h protocol.Header, t target) {
 
 func resize(c *Client, p *cycle, h protocol.Header, t target) {
 	m := t.message.(*protocol.Resize)
-	auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
+	auditRequest(c, "ask_resize", "semaphore resize requested", t.node,
 		withReason(m.Reason, "semaphore", string(m.Name), "limit", m.Limit, "if_version", m.Expected)...)
 	submitTarget(c, p, h, t)
 }
@@ -75,7 +75,7 @@ func resize(c *Client, p *cycle, h protocol.Header, t target) {
 // alter is audited whole: each of its fields decides who waits for what.
 func alter(c *Client, p *cycle, h protocol.Header, t target) {
 	m := t.message.(*protocol.Alter)
-	auditRequest(c, "ask_alter", "other options of a semaphore are asked for", t.node,
+	auditRequest(c, "ask_alter", "semaphore options change requested", t.node,
 		"semaphore", string(m.Name), "fields", m.Fields, "drain", m.Drain, "undrain", m.Undrain, "reason", m.Reason)
 	submitTarget(c, p, h, t)
 }
@@ -85,9 +85,9 @@ func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
 	fields := withReason(m.Reason, "semaphore", string(m.Name), "session", m.Session, "if_version", m.Expected)
 	switch {
 	case m.Force:
-		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node, fields...)
+		auditRequest(c, "ask_force_delete", "forced semaphore deletion requested", t.node, fields...)
 	case audited(m.Name, m.Reason):
-		auditRequest(c, "ask_delete", "the end of a semaphore or configuration is asked for", t.node, fields...)
+		auditRequest(c, "ask_delete", "semaphore deletion requested", t.node, fields...)
 	}
 	submitTarget(c, p, h, t)
 }

@@ -103,10 +103,10 @@ func (c *Conn) HasHomes() bool {
 	return false
 }
 
-// requestPongs asks each shard that is home to sessions of the connection for a pong. Of the pings
-// that came together the last one is asked for: what it proves, it proves for those before it. A
-// shard whose log may not have the attach of one of them yet is asked once it has: its pong would
-// renew that session too. Attaches that come later than the ping do not delay it: their answers let
+// requestPongs asks each shard that is home to sessions of the connection for a pong. Of pings
+// that arrive together only the last is checked; its proof covers the earlier ones. A shard whose
+// log may not have the attach of one of them yet is asked once it has: its pong would renew that
+// session too. Attaches that come later than the ping do not delay it: their answers let
 // the client believe in them for longer than the ping does.
 func (c *Conn) requestPongs(ping uint64) {
 	c.mu.Lock()

@@ -32,8 +32,8 @@ type Node struct {
 	Path  string
 	Tier  uint8 // for good
 	Phase NodePhase
-	// Revision is 1, and one more with each change that is decided. Invariant: a revision is in one
-	// phase, and then perhaps Ready.
+	// Revision starts at 1 and grows with each decided change. Invariant: a revision goes through
+	// one phase, then possibly Ready.
 	Revision  uint64
 	Config    protocol.NodeConfig // effective and complete, as described
 	SetFields uint32              // protocol.Field bits that a user set; the rest are defaults

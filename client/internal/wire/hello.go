@@ -10,7 +10,7 @@ import (
 )
 
 // ErrNotProtocol means that the answer to the hello is not one of this protocol.
-var ErrNotProtocol = errors.New("server's answer to the hello is none; is this the port of another service")
+var ErrNotProtocol = errors.New("the server did not answer the hello; is this another service's port?")
 
 // helloID is the id of the hello. What goes out behind it has the next ones.
 const helloID = 1
