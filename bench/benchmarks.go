@@ -53,8 +53,8 @@ func measurePairs(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureOwnConnections measures pairs with a connection for each caller: it carries one request at a time, as with many small
-// processes.
+// measureOwnConnections measures pairs with a connection for each caller: it carries one request at
+// a time, as with many small processes.
 func measureOwnConnections(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, OwnConnections, func(s *Server, plan Plan) error {
 		echo := v.system.Name() == Echo
@@ -80,7 +80,8 @@ func measureOwnConnections(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureSingleCaller measures pairs of one caller alone, and hand-offs. Bare dragonboat measures itself.
+// measureSingleCaller measures pairs of one caller alone, and hand-offs. Bare dragonboat measures
+// itself.
 func measureSingleCaller(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, SingleCaller, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1})
@@ -101,8 +102,8 @@ func measureSingleCaller(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureReads measures reads of a thousand names. What Redis answers has seen every write of its one server,
-// but there is no other to agree with: it stands in both rows.
+// measureReads measures reads of a thousand names. What Redis answers has seen every write of its
+// one server, but there is no other to agree with: it stands in both rows.
 func measureReads(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, Reads, func(s *Server, plan Plan) error {
 		for _, kind := range []string{"strict", "relaxed"} {
@@ -135,8 +136,8 @@ func measureWatches(ctx context.Context, v *trial) error {
 // starved client connects again before the old connection is closed.
 const spareFiles = 2000
 
-// measureOwnWatchers is measureWatches with a connection for each watcher. Where open files do not allow so many, some
-// connections carry two watchers.
+// measureOwnWatchers is measureWatches with a connection for each watcher. Where open files do not
+// allow so many, some connections carry two watchers.
 func measureOwnWatchers(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, OwnWatchers, func(s *Server, plan Plan) error {
 		for _, x := range []struct {
@@ -175,9 +176,9 @@ func fanOut(ctx context.Context, v *trial, s *Server, plan Plan, metric string, 
 	return o, nil
 }
 
-// measureCluster measures pairs, one caller, hand-offs and reads on three servers. What is measured is what
-// three copies cost on one machine: whatever the three servers and the load do comes out of the
-// same cores and the same disk. On three machines each would have its own.
+// measureCluster measures pairs, one caller, hand-offs and reads on three servers. What is measured
+// is what three copies cost on one machine: whatever the three servers and the load do comes out of
+// the same cores and the same disk. On three machines each would have its own.
 func measureCluster(ctx context.Context, v *trial) error {
 	system, ok := v.system.(ClusterSystem)
 	if !ok {

@@ -11,10 +11,10 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// measureIdle measures memory and CPU: first of the server alone, then with sessions that do nothing but live, on
-// connections of their own and on shared ones, each on a server of its own. Memory is what the
-// system counts as resident, after the server has collected its garbage; the sockets' memory in the
-// kernel is not in it.
+// measureIdle measures memory and CPU: first of the server alone, then with sessions that do
+// nothing but live, on connections of their own and on shared ones, each on a server of its own.
+// Memory is what the system counts as resident, after the server has collected its garbage; the
+// sockets' memory in the kernel is not in it.
 func measureIdle(ctx context.Context, v *trial) error {
 	var aloneCPU float64
 	shares := true // its sessions may share connections

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// measureSessionStarts measures starts of sessions, as when a fleet restarts. Each session has a new connection, and all
-// stay until the last one has started.
+// measureSessionStarts measures starts of sessions, as when a fleet restarts. Each session has a
+// new connection, and all stay until the last one has started.
 func measureSessionStarts(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, SessionStarts, func(s *Server, plan Plan) error {
 		n := v.SessionStarts

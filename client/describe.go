@@ -319,7 +319,8 @@ type QueueStatus struct {
 	Behind []WaitStep
 	// Deadlock is one that the session is in or waits behind; nil if none was seen.
 	Deadlock *Deadlock
-	// Unread says what of those waits could not be read, and so counts as able to go on; empty: nothing.
+	// Unread says what of those waits could not be read, and so counts as able to go on; empty:
+	// nothing.
 	Unread string
 }
 

@@ -24,11 +24,11 @@
 // 0.85 of its timeout, counted from the moment when the keep-alive was sent. The clock goes on
 // while the machine sleeps.
 //
-// A look at Err of the context of a lease or a session, or of one that Run or Supervise gives, reads
-// the clock, as Held does: it is right in the first moment in which a stopped process runs again.
-// Done, and contexts that are derived from it, end with a timer. In a process that runs, that comes some milliseconds
-// late at most, and on a busy machine some tens. In one that was stopped it comes some time after it
-// goes on: ask Held or Err before what must not be done late.
+// A look at Err of the context of a lease or a session, or of one that Run or Supervise gives,
+// reads the clock, as Held does: it is right in the first moment in which a stopped process runs
+// again. Done, and contexts that are derived from it, end with a timer. In a process that runs,
+// that comes some milliseconds late at most, and on a busy machine some tens. In one that was
+// stopped it comes some time after it goes on: ask Held or Err before what must not be done late.
 //
 // No clock can promise that the code between two checks of the context runs in time: a process may
 // be stopped anywhere, for any time. So send [Lease.Token], the fencing token, with every write to

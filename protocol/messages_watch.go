@@ -71,8 +71,8 @@ func (m *Unwatch) Validate() error            { f := checker(); m.fields(&f); re
 //
 // A stream that was opened with Known may be answered with Resumed: the only page then has no
 // semaphores, resets nothing, and has in Deltas all that happened to the name since, as frames of
-// Deltas. They are applied in order, to this stream alone; other Deltas follow them. A replica that has not
-// applied Known yet cuts the stream with UNAVAILABLE: open elsewhere, or a moment later.
+// Deltas. They are applied in order, to this stream alone; other Deltas follow them. A replica that
+// has not applied Known yet cuts the stream with UNAVAILABLE: open elsewhere, or a moment later.
 type Snapshot struct {
 	Index      uint64
 	First      bool

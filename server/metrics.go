@@ -48,8 +48,8 @@ func logDropped(s *Server) uint64 {
 	return s.cfg.LogDropped()
 }
 
-// shownNames are which names that clients have chosen metrics show: the paths of nodes, and the names of
-// semaphores and rollouts.
+// shownNames are which names that clients have chosen metrics show: the paths of nodes, and the
+// names of semaphores and rollouts.
 func shownNames(s *Server) (paths, names bool) {
 	switch s.cfg.MetricsNames {
 	case "on":

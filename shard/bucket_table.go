@@ -232,9 +232,9 @@ const (
 // BumpCounters advances the counters of every bucket and of its hosted objects, in a machine that
 // was read from a backup. The backup was made and is restored at these times, in ms since 1970. The
 // shard does not know what it gave out after the backup, and must not give it out again: a repeated
-// order id, process epoch or token would fence nothing off, a repeated version would name other data,
-// and a repeated session id would name two clients' sessions. A session that began after the backup counts as ended. It is not for a
-// machine that a log is applied to.
+// order id, process epoch or token would fence nothing off, a repeated version would name other
+// data, and a repeated session id would name two clients' sessions. A session that began after the
+// backup counts as ended. It is not for a machine that a log is applied to.
 func (t *bucketTable) BumpCounters(made, now uint64) {
 	age := min((max(now, made)-made)/1000, skipMaxAge)
 	since := min((max(now, skipOrigin)-skipOrigin)/1000, skipMaxSeconds)

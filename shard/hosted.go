@@ -6,10 +6,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// A shard hosts other objects beside semaphores: coordination processes, the tracks of rollouts, and
-// the trees of rate limits. The core of each kind is a package of its own. The hosted files do what every kind
-// needs: they look objects up, link them to sessions, arm their timers, count their bytes, and
-// save, restore and move them. A new kind is a row of hostedKinds and a hostedState.
+// A shard hosts other objects beside semaphores: coordination processes, the tracks of rollouts,
+// and the trees of rate limits. The core of each kind is a package of its own. The hosted files do
+// what every kind needs: they look objects up, link them to sessions, arm their timers, count their
+// bytes, and save, restore and move them. A new kind is a row of hostedKinds and a hostedState.
 
 // kindNumber is the place of a kind in hostedKinds, and in arrays by kind. Kinds are always taken
 // in this order.

@@ -91,8 +91,8 @@ const (
 	MaxEntries = 10_000 // even if the request asks for more
 )
 
-// PageEntries is the bound where the request leaves it to the server. A server never changes it; tests of
-// lists do, before they start one.
+// PageEntries is the bound where the request leaves it to the server. A server never changes it;
+// tests of lists do, before they start one.
 var PageEntries = 1_000
 
 // page counts what went into a page.

@@ -147,9 +147,9 @@ func (r Semaphores) List(req *protocol.List, out *protocol.ListReply) error {
 func entrySize(e *entry) int { return 48 + len(e.data) + len(e.session.description) }
 
 // reader is a machine for those who read it. The types that embed it read one subject each:
-// [Semaphores], [Sessions], [Processes], [Tracks], [RateLimits], [Nodes], [Buckets], [Load], [Metrics]. They are
-// pointers, so that making one costs nothing. Reads change nothing in the machine, not even its
-// buffers: they may run beside each other, and exclude Apply.
+// [Semaphores], [Sessions], [Processes], [Tracks], [RateLimits], [Nodes], [Buckets], [Load],
+// [Metrics]. They are pointers, so that making one costs nothing. Reads change nothing in the
+// machine, not even its buffers: they may run beside each other, and exclude Apply.
 type reader struct{ m *Machine }
 
 // bucket is the bucket of a name. Errors: WRONG_SHARD; NOT_FOUND for the node.

@@ -16,9 +16,9 @@ const complete = math.MaxUint64
 // node with a prefix, in order of name, with their owners. A semaphore with more owners than fit
 // goes on in the next page as another item with the same name, without data. next is the cursor of
 // the following page, nil after the last. The first page of a prefix says which buckets are active
-// here, and that of one name the epoch of its bucket. maxBytes 0 is PageBytes. Slices of out alias the machine's memory, which is never changed
-// in place. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND for the node; a semaphore that does not
-// exist is an empty snapshot.
+// here, and that of one name the epoch of its bucket. maxBytes 0 is PageBytes. Slices of out alias
+// the machine's memory, which is never changed in place. Errors: BAD_REQUEST, WRONG_SHARD,
+// NOT_FOUND for the node; a semaphore that does not exist is an empty snapshot.
 //
 // Entries may be applied between the pages; out.Index is that of each page. The caller then gives
 // its reader the changes of the names that the pages have passed: a cursor stands behind the last

@@ -95,11 +95,11 @@ func OnRegistration(f func(r *Registration, err error)) Option {
 	return func(o *options) { o.notify = f }
 }
 
-// OnState has f called whenever the state of a member with an Endpoint changes: its check
-// begins to fail, or succeeds again; or it drains, or need not any more. why is the last check's
-// error, or the reason of the drain. A member begins as Ready. f is called by one goroutine at a
-// time, up to 5 s before others see the state. It must not close the client. The client's Logger gets the same, as a warning if
-// the check fails.
+// OnState has f called whenever the state of a member with an Endpoint changes: its check begins to
+// fail, or succeeds again; or it drains, or need not any more. why is the last check's error, or
+// the reason of the drain. A member begins as Ready. f is called by one goroutine at a time, up to
+// 5 s before others see the state. It must not close the client. The client's Logger gets the same,
+// as a warning if the check fails.
 func OnState(f func(state State, why string)) Option {
 	return func(o *options) { o.onState = f }
 }

@@ -26,10 +26,10 @@ var ErrNoMembers = errors.New("the service has no members")
 
 // Transport sends requests to members of services. A request to http(s)://NAME.signalbox/ goes to a
 // member of the service NAME: the better of two random ones of those that are used, by the requests
-// in flight, the latency and the weight. It looks at 64 random ones to find these two. One that has failed rests for a second, longer with each
-// failure in a row, while there are others. A member that fails five times in a row is left out for 10
-// s, and longer each time, up to 60 s; a failure is no connection, a timeout, and the statuses 502,
-// 503 and 504.
+// in flight, the latency and the weight. It looks at 64 random ones to find these two. One that has
+// failed rests for a second, longer with each failure in a row, while there are others. A member
+// that fails five times in a row is left out for 10 s, and longer each time, up to 60 s; a failure
+// is no connection, a timeout, and the statuses 502, 503 and 504.
 //
 // A connection that cannot be made, or its handshake of TLS, is no try, since nothing was sent: each
 // member that is used may be connected to once for a request, while its context lasts. A request is

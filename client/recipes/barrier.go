@@ -27,8 +27,8 @@ const (
 // not counted any more. One that is started again and waits with its key counts once. One too many
 // waits for the next meeting.
 //
-// The state is a semaphore of the name, with the limit client.Max, that stays. Each party that waits holds a
-// unit of it.
+// The state is a semaphore of the name, with the limit client.Max, that stays. Each party that
+// waits holds a unit of it.
 type Barrier struct {
 	record sharedRecord[barrierRecord]
 	n      int

@@ -36,7 +36,8 @@ func parsedVar[T any](fs *pflag.FlagSet, flag, def string, parse func(text strin
 	return f.to
 }
 
-// optional marks flags without a value of their own: whether they are given counts, so the help shows no default.
+// optional marks flags without a value of their own: whether they are given counts, so the help
+// shows no default.
 func optional(fs *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		f := fs.Lookup(name)

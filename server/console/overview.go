@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// overviewPage shows whether the cluster works, what may be lost, what waits longest and is busiest, and
-// what the governor does.
+// overviewPage shows whether the cluster works, what may be lost, what waits longest and is
+// busiest, and what the governor does.
 func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 	p := &page{Section: "Overview", Title: "Overview"}
 	s, err := v.admin.Status(ctx)

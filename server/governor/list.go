@@ -10,8 +10,8 @@ import (
 // cursorByID begins a cursor that names a node by its id. No path begins so.
 const cursorByID = 0xff
 
-// MaxPage is the most nodes of a page of ListNodes, and the default. A server never changes it; tests of
-// lists do, before they start one.
+// MaxPage is the most nodes of a page of ListNodes, and the default. A server never changes it;
+// tests of lists do, before they start one.
 var MaxPage = 1000
 
 // Other bounds of a page.

@@ -166,8 +166,9 @@ func (l *limitListener) leave(c *limitedConn) {
 // tlsHandshake is the first byte of a connection in TLS.
 const tlsHandshake = 0x16
 
-// Read implements net.Conn. It refuses what begins with a byte that neither HTTP nor TLS begins with, or a
-// plain server has no use for, such as a client of the coordination protocol: the server would wait for the end of a line.
+// Read implements net.Conn. It refuses what begins with a byte that neither HTTP nor TLS begins
+// with, or a plain server has no use for, such as a client of the coordination protocol: the server
+// would wait for the end of a line.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 && !c.begun {

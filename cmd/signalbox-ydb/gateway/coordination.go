@@ -59,7 +59,8 @@ func (c *coordination) DropNode(
 	return &Ydb_Coordination.DropNodeResponse{Operation: op}, err
 }
 
-// DescribeNode gives the settings as they were given, and the names of the semaphores if they are asked for.
+// DescribeNode gives the settings as they were given, and the names of the semaphores if they are
+// asked for.
 func (c *coordination) DescribeNode(
 	ctx context.Context, req *Ydb_Coordination.DescribeNodeRequest,
 ) (*Ydb_Coordination.DescribeNodeResponse, error) {

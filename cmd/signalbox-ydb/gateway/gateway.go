@@ -1,5 +1,5 @@
-// Package gateway serves the coordination and rate limiter services of YDB's gRPC protocol from a signalbox cluster,
-// so that YDB's SDKs are clients of it.
+// Package gateway serves the coordination and rate limiter services of YDB's gRPC protocol from a
+// signalbox cluster, so that YDB's SDKs are clients of it.
 //
 //	g, err := gateway.New(gateway.Config{
 //		Cluster:   client.Config{Endpoints: []string{"127.0.0.1:7070"}},

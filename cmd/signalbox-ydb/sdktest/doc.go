@@ -3,5 +3,6 @@
 // YDB's SDK nor the server.
 //
 // Tests share one cluster of three instances unless they harm it. The others run in make full;
-// SIGNALBOX_TEST=long (make long PART=modules) runs the long ones and prints the figures of the gateway's README.
+// SIGNALBOX_TEST=long (make long PART=modules) runs the long ones and prints the figures of the
+// gateway's README.
 package sdktest

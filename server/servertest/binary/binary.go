@@ -1,8 +1,8 @@
 // Package binary gives tests the programs of this tree, built as `make build` builds them.
 //
-// A program is built by the first test that asks for it and kept in the user's folder for caches, where the tests of
-// other packages, and later runs, find it up to date. Each test gets a link of its own: a build that another run needs
-// in the meantime does not change what this test starts.
+// A program is built by the first test that asks for it and kept in the user's folder for caches,
+// where the tests of other packages, and later runs, find it up to date. Each test gets a link of
+// its own: a build that another run needs in the meantime does not change what this test starts.
 package binary
 
 import (
@@ -23,8 +23,8 @@ func Signalbox(t testing.TB) (path string) {
 	return Program(t, "cmd/signalbox")
 }
 
-// Program returns the path of the program that a folder of the repository has, which may be a module of its own. The
-// file has the folder's name, and goes with the test.
+// Program returns the path of the program that a folder of the repository has, which may be a
+// module of its own. The file has the folder's name, and goes with the test.
 func Program(t testing.TB, folder string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), filepath.Base(folder))
@@ -63,8 +63,8 @@ func program(folder, link string) error {
 	if os.Link(built[folder], link) == nil {
 		return nil
 	}
-	// Another file system. This process must not write it: a child that is forked meanwhile would keep it open for
-	// writing, and the program could not be started.
+	// Another file system. This process must not write it: a child that is forked meanwhile would
+	// keep it open for writing, and the program could not be started.
 	if out, err := exec.Command("cp", built[folder], link).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}

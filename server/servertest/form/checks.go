@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Checks sets how many random inputs each property of package rapid is checked with, until the test ends. The flag
-// -rapid.checks goes before.
+// Checks sets how many random inputs each property of package rapid is checked with, until the test
+// ends. The flag -rapid.checks goes before.
 func Checks(t testing.TB, n int) {
 	checks := flag.Lookup("rapid.checks")
 	old := checks.Value.String()

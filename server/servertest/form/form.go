@@ -1,8 +1,9 @@
-// Package form says how large a run of the tests is: by SIGNALBOX_TEST, which the targets of the Makefile set.
-// Tests of any package use it; no program does.
+// Package form says how large a run of the tests is: by SIGNALBOX_TEST, which the targets of the
+// Makefile set. Tests of any package use it; no program does.
 //
-// A person waits for the ordinary form, so that it looks at each promise once and ends within minutes. What it
-// leaves to a longer form says so with SkipUntil, and names why the shorter one does without.
+// A person waits for the ordinary form, so that it looks at each promise once and ends within
+// minutes. What it leaves to a longer form says so with SkipUntil, and names why the shorter one
+// does without.
 package form
 
 import (
@@ -23,7 +24,8 @@ const (
 	Full
 	// Long is for the night: long forms, and random tests that go on for a minute each.
 	Long
-	// Soak is for a day before a release: sizes and durations of production, and figures in the tests' log.
+	// Soak is for a day before a release: sizes and durations of production, and figures in the
+	// tests' log.
 	Soak
 )
 
@@ -32,8 +34,8 @@ var names = []string{"", "full", "long", "soak"}
 // String is the form's value in SIGNALBOX_TEST, empty for Test.
 func (f Form) String() string { return names[f] }
 
-// chosen reads the variable while tests run, and not before: then `go test` knows that the result depends on it, and
-// takes none of another form from its cache.
+// chosen reads the variable while tests run, and not before: then `go test` knows that the result
+// depends on it, and takes none of another form from its cache.
 var chosen = sync.OnceValue(func() Form {
 	text := os.Getenv("SIGNALBOX_TEST")
 	i := slices.Index(names, text)

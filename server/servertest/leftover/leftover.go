@@ -16,8 +16,8 @@ type Tests struct {
 // Check returns the package's tests for its TestMain.
 func Check(m *testing.M) *Tests { return &Tests{m} }
 
-// Run runs the tests and returns the exit code. It is not 0 either if a process that they started, or a file in the
-// folder for temporary ones, is left: the name of each says which test it is of.
+// Run runs the tests and returns the exit code. It is not 0 either if a process that they started,
+// or a file in the folder for temporary ones, is left: the name of each says which test it is of.
 func (x *Tests) Run() int {
 	dir, err := os.MkdirTemp("", "signalbox-tests-")
 	if err != nil {

@@ -35,7 +35,8 @@ func processes() (found []string) {
 	return found
 }
 
-// command is the command line of a process, nil if it has ended. While it becomes another program it has none.
+// command is the command line of a process, nil if it has ended. While it becomes another program
+// it has none.
 func command(id string) (line []byte) {
 	for range 1000 {
 		stat, err := os.ReadFile("/proc/" + id + "/stat")

@@ -1,5 +1,5 @@
-// Package memorynet connects the instances of a test in one process, without ports. A test cuts directions, and resets
-// connections.
+// Package memorynet connects the instances of a test in one process, without ports. A test cuts
+// directions, and resets connections.
 package memorynet
 
 import (

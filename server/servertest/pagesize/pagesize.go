@@ -1,5 +1,6 @@
-// Package pagesize has lists end their pages after two entries, so that each loop over the pages of a list runs
-// several times in tests that have a few of what is listed. Tests of any package use it; no program does.
+// Package pagesize has lists end their pages after two entries, so that each loop over the pages of
+// a list runs several times in tests that have a few of what is listed. Tests of any package use
+// it; no program does.
 package pagesize
 
 import (

@@ -1,5 +1,5 @@
-// Package seeds runs random tests: a loop over seeds, with the flags -seed and -seeds of the test binary.
-// A test that fails prints its seed and the command that runs it again alone.
+// Package seeds runs random tests: a loop over seeds, with the flags -seed and -seeds of the test
+// binary. A test that fails prints its seed and the command that runs it again alone.
 //
 //	for seed := range seeds.Of(t, 300, 1000) {
 //		r := rand.New(rand.NewPCG(seed, 1))
@@ -26,8 +26,8 @@ var (
 // more is how long a test goes on beyond its own seeds in form long.
 const more = time.Minute
 
-// Of yields the seeds 1 to n, to full in form full, or those that the flags choose. In form long it goes on for a
-// minute more. It ends with the first seed that fails the test.
+// Of yields the seeds 1 to n, to full in form full, or those that the flags choose. In form long it
+// goes on for a minute more. It ends with the first seed that fails the test.
 func Of(t testing.TB, n, full uint64) iter.Seq[uint64] {
 	t.Helper()
 	if form.Is(form.Full) {
@@ -56,8 +56,8 @@ func Of(t testing.TB, n, full uint64) iter.Seq[uint64] {
 	}
 }
 
-// Chosen reports whether flags choose the seeds. A test does not then look whether its seeds together met all that
-// they should.
+// Chosen reports whether flags choose the seeds. A test does not then look whether its seeds
+// together met all that they should.
 func Chosen() bool { return *alone+*count > 0 }
 
 // pkg is the path of the package under test.

@@ -58,8 +58,8 @@ func Wait[T any](
 	return Call(e, func(nh *dragonboat.NodeHost) (T, error) { return fn(ctx, nh) })
 }
 
-// Session is the session of a group's proposals, which dragonboat does not deduplicate. It uses nothing that Close
-// takes away.
+// Session is the session of a group's proposals, which dragonboat does not deduplicate. It uses
+// nothing that Close takes away.
 func (e *Engine) Session(shard uint64) *client.Session { return e.nodeHost.GetNoOPSession(shard) }
 
 // HasReplica reports whether the log has a replica, running or not.

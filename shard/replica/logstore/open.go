@@ -57,8 +57,8 @@ func (s *Store) openWAL(dir string) (*wal.Log, error) {
 	return wal.Open(cfg)
 }
 
-// copyLog makes a store that has what is readable of another one, and puts it in place of whatever is in a
-// folder.
+// copyLog makes a store that has what is readable of another one, and puts it in place of whatever
+// is in a folder.
 func (s *Store) copyLog(from *wal.Log, dir string) (err error) {
 	made := s.fs.PathJoin(s.dir, newWALFolder)
 	if err := errors.Join(s.fs.RemoveAll(made), s.fs.MkdirAll(made, 0o700), wal.SyncDir(s.fs, s.dir)); err != nil {
