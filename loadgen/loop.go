@@ -1,4 +1,4 @@
-// When does a load end, and what counts as an error?
+// How fast do callers go that wait for each answer, when does a load end, and what is an error?
 
 package loadgen
 
@@ -99,4 +99,64 @@ func (l *loop) done() (n uint64) {
 		n += r.done.Load()
 	}
 	return n
+}
+
+// runClosed is one caller of a closed loop: its next operation begins when the last one has ended.
+func (l *loop) runClosed(ctx context.Context, c Caller, r *Recorder, budget uint64) {
+	start := l.clock.now()
+	for n := uint64(0); budget == 0 || n < budget; n++ {
+		if l.stop.Load() || (l.span.until > 0 && start >= l.span.until) {
+			return
+		}
+		err := c.Do(ctx, r)
+		end := l.clock.now()
+		l.end(ctx, r, start, end, err)
+		if start = end; err != nil { // one look at the clock ends an operation and begins the next
+			l.pauseAfterError(ctx)
+			start = l.clock.now()
+		}
+	}
+}
+
+// pauseAfterError keeps a caller whose operations fail at once from turning into a busy loop.
+func (l *loop) pauseAfterError(ctx context.Context) {
+	t := time.NewTimer(time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// clock is what the loops read: nanoseconds since some moment, going on while the machine does.
+type clock interface {
+	now() int64
+	// sleepUntil returns at t or soon after. It may return earlier when t is far ahead, so that who
+	// sleeps can see that it shall stop.
+	sleepUntil(t int64)
+}
+
+// maxSleep is the longest sleep in one piece.
+const maxSleep = int64(50 * time.Millisecond)
+
+type wallClock struct{ base time.Time }
+
+func (c wallClock) now() int64 { return int64(time.Since(c.base)) }
+
+// sleepUntil leaves the last stretch to the kernel: the runtime's timers may be a millisecond late
+// when nothing else runs, which would be measured.
+func (c wallClock) sleepUntil(t int64) {
+	d := t - c.now()
+	if d > maxSleep {
+		d = maxSleep
+		t = c.now() + d
+	}
+	const fine = int64(2 * time.Millisecond)
+	if d > fine {
+		time.Sleep(time.Duration(d - fine))
+		d = t - c.now()
+	}
+	if d > 0 {
+		sleepFine(d)
+	}
 }

@@ -10,12 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
-	"github.com/spf13/cobra"
 )
 
 func authCmd(a *app) *cobra.Command {
@@ -349,4 +350,33 @@ func (o *secretWriter) close() {
 
 func rightRow(r *protocol.AuthRight) row {
 	return row{{"identity", "identity", r.Identity}, {"path", "path", r.Path}, {"right", "right", r.Right}}
+}
+
+// adminVerbs need the right admin on their node's path.
+var adminVerbs = []string{
+	"config delete", "limit alter", "limit create", "limit delete", "process alter", "process evict", "process force",
+	"rollout alter", "rollout create", "rollout delete", "rollout evict", "rollout exclude", "rollout include",
+	"rollout pause",
+	"rollout promote", "rollout reelect", "rollout resume", "rollout rollback",
+	"sem alter", "sem delete", "sem drain", "sem force-release", "sem resize", "sem undrain", "session kill",
+}
+
+// rightsHint says which right the whole verb needs; begun is the one for what it has begun, read or
+// use. The refusal names what one step lacks, and the next step may need more.
+func rightsHint(verb, begun, node string) string {
+	group, _, _ := strings.Cut(verb, " ")
+	switch group {
+	case "lock", "once", "sem", "elect", "service", "config", "rollout", "process", "limit", "session":
+	default:
+		return "An administrator gives rights with `signalbox auth grant`."
+	}
+	right, covers := "use", ", which includes read"
+	switch {
+	case slices.Contains(adminVerbs, verb):
+		right, covers = "admin", ", which includes read and use"
+	case begun == "read":
+		right, covers = "read", ""
+	}
+	return fmt.Sprintf("`signalbox %s` needs the right %s at %s%s. An administrator gives it with `signalbox auth grant IDENTITY %s %s`.",
+		verb, right, node, covers, node, right)
 }

@@ -3,9 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -205,6 +209,99 @@ func result(r *supervise.Report) error {
 		return &codeError{code: r.Code, err: errors.New(string(r.Error))}
 	case r.Code != 0:
 		return &codeError{code: r.Code, err: fmt.Errorf("the command ended with exit code %d", r.Code), quiet: true}
+	}
+	return nil
+}
+
+// execCommand has a command take the place of this process, which holds nothing that it would have
+// to watch over: signals, the terminal and what the command leaves running are the command's own.
+// Where this process's input and output are not the standard ones, it runs the command and waits
+// for it.
+func execCommand(inv *invocation, args []string) error {
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		code := supervise.CannotRun
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			code = supervise.NoCommand
+		}
+		return &codeError{code: code, err: fmt.Errorf("cannot run %s: %w", args[0], err)}
+	}
+	if inv.stdin == io.Reader(os.Stdin) && inv.stdout == io.Writer(os.Stdout) {
+		err = syscall.Exec(path, args, os.Environ())
+		return &codeError{code: supervise.CannotRun, err: fmt.Errorf("cannot run %s: %w", path, err)}
+	}
+	c := exec.Command(path, args[1:]...)
+	c.Stdin, c.Stdout, c.Stderr = inv.stdin, inv.stdout, inv.stderr
+	if err := c.Run(); err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return &codeError{code: exit.ExitCode()}
+		}
+		return &codeError{code: supervise.CannotRun, err: err}
+	}
+	return nil
+}
+
+// shellCommand makes the command of a flag's text: sh runs it, as if a person had typed it. Its
+// process group is its own, and gets the signal end when ctx ends.
+func shellCommand(ctx context.Context, text string, end syscall.Signal) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "sh", "-c", text)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, end) }
+	cmd.WaitDelay = time.Second // for the signal, and for output that its remaining processes keep open
+	return cmd
+}
+
+// killGroup kills the remaining processes of a shellCommand that has ended.
+func killGroup(cmd *exec.Cmd) {
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+}
+
+// outerCommand is the command line that runs this one under leases, on the same node of the same
+// cluster.
+type outerCommand struct {
+	session uint64 // 0: there is none
+	leases  []outerLease
+}
+
+type outerLease struct {
+	Name  string `json:"name"`
+	Count string `json:"count"` // a number, or max
+}
+
+// outerCommandOf reads the variables that a command gets. They are about something else if this
+// command line goes elsewhere.
+func outerCommandOf(values map[string]string) (o outerCommand) {
+	for setting, variable := range map[string]string{
+		"node": "SIGNALBOX_NODE", "endpoints": "SIGNALBOX_ENDPOINTS", "cluster": "SIGNALBOX_CLUSTER",
+	} {
+		if values[setting] != os.Getenv(variable) {
+			return outerCommand{}
+		}
+	}
+	o.session, _ = strconv.ParseUint(os.Getenv("SIGNALBOX_SESSION"), 10, 64)
+	if o.session != 0 {
+		_ = json.Unmarshal([]byte(os.Getenv("SIGNALBOX_LEASES")), &o.leases)
+	}
+	return o
+}
+
+// refuseNested refuses to wait for a lease of the outer command, which releases it when this
+// command has ended. A lease of a part excludes another one only behind other waiters, which the
+// graph of waits shows. A request that does not wait gets its answer anyway.
+func (o *outerCommand) refuseNested(wait time.Duration, shared bool, names ...string) error {
+	if wait == 0 {
+		return nil
+	}
+	for _, l := range o.leases {
+		for _, name := range names {
+			if l.Name == name && (!shared || l.Count == "max") {
+				return &codeError{code: exitNotAcquired, err: fmt.Errorf("%q is held by the command that runs this one, "+
+					"by session %d, and is given back only when this one has ended; it is in SIGNALBOX_LEASES", name, o.session)}
+			}
+		}
 	}
 	return nil
 }
