@@ -28,8 +28,8 @@ var queueFaults = []plantedFault{
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
-		"highest-slot", "shard/queue/slot_set.go",
-		[]string{"import \"math/bits\"", "import (\n\t\"math/bits\"\n\t\"slices\"\n)", "w &= w - 1 {", "w &^= 1 << (63 - bits.LeadingZeros64(w)) {", "list = append(list, uint32(i*64+bits.TrailingZeros64(w)))", "list = slices.Insert(list, 0, uint32(i*64+63-bits.LeadingZeros64(w)))"},
+		"highest-slot", "shard/queue/slot_list.go",
+		[]string{"w &= w - 1 {", "w &^= 1 << (63 - bits.LeadingZeros64(w)) {", "list = append(list, uint32(i*64+bits.TrailingZeros64(w)))", "list = slices.Insert(list, 0, uint32(i*64+63-bits.LeadingZeros64(w)))"},
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
