@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,7 +174,9 @@ func meetChanges(t *testing.T, rng *rand.Rand, sites []*site, rounds int) {
 		}
 		time.Sleep(time.Duration(rng.Int64N(int64(10 * time.Millisecond))))
 		version = put(sites[rng.IntN(2)], fmt.Sprint(round))
-		all.Wait()
+		if all.Wait(); t.Failed() {
+			return
+		}
 	}
 }
 
@@ -352,5 +355,40 @@ func TestReadsAreLinear(t *testing.T) {
 			t.Error(f)
 		}
 		t.Logf("%d writes, %d reads", len(h.writes), len(h.reads))
+	}
+}
+
+// TestPollAtCutReplica: a gateway that reaches only a leader which is cut off from its followers answers no
+// long poll from before a change that their new leader has made. The servers' clock stands still, so that
+// the replica takes itself for fresh.
+func TestPollAtCutReplica(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.StartCluster(t, 3, servertest.Shards(1))
+	alone := cluster.Leader(cluster.Shards()[0])
+	there, healed := cluster.Addrs()[alone], new(atomic.Bool)
+	cut := openSite(t, cluster.Instance(alone), func(cfg *Config) {
+		cfg.Client.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			if address != there && !healed.Load() {
+				return nil, fmt.Errorf("%s cannot be reached", address)
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	})
+	others := openSite(t, cluster.Instance((alone+1)%cluster.Size()))
+	poll := func() *answer { return cut.ask("GET", "/v1/config/flags?wait=1m", "", "", `If-None-Match: "none"`) }
+	others.ask("PUT", "/v1/config/flags", "", "before").wants(200)
+	if a := poll(); string(a.wants(200).body) != "before" {
+		t.Fatalf("before the cut: %s", a.body)
+	}
+	cluster.Isolate(alone)
+	others.ask("PUT", "/v1/config/flags", "", "after").wants(200)
+	a, err := cut.try(t.Context(), "GET", "/v1/config/flags?wait=1m", "", "", `If-None-Match: "none"`)
+	if err != nil || a.answered() && string(a.body) != "after" {
+		t.Errorf("behind the cut a long poll is answered %d %s: %v", a.status, a.body, err)
+	}
+	healed.Store(true)
+	cluster.HealAll()
+	if a := poll(); string(a.wants(200).body) != "after" {
+		t.Errorf("when the cut is healed: %s", a.body)
 	}
 }

@@ -34,6 +34,20 @@ var httpFaults = []plantedFault{
 		"server/httpapi", "TestReadsAreLinear", "",
 	},
 	{
+		"shared-read-is-relaxed", "server/httpapi/watch.go",
+		[]string{"\topts := []client.ReadOption{client.ReadConsistency(client.Strict)}\n\tif x.s",
+			"\topts := []client.ReadOption{client.ReadConsistency(client.Relaxed)}\n\tif x.s"},
+		"server/httpapi", "TestPollAtCutReplica", "",
+	},
+	{
+		"poll-drops-what-was-there-when-its-watch-began", "server/httpapi/watch.go",
+		[]string{"func(_ client.Event, err error) {\n\t\t\tif err != nil {\n\t\t\t\tfail(err)\n\t\t\t}\n",
+			"func(ev client.Event, err error) {\n\t\t\tif err != nil {\n\t\t\t\tfail(err)\n\t\t\t}\n" +
+				"\t\t\tif first {\n\t\t\t\tfirst = ev.Kind != client.EventSynced\n\t\t\t\treturn\n\t\t\t}\n",
+			"\t\twake := make(chan struct{}, 1)\n\t\tn.WatchFunc", "\t\twake, first := make(chan struct{}, 1), true\n\t\tn.WatchFunc"},
+		"server/httpapi", "TestReadsAreLinear", "",
+	},
+	{
 		"poll-knows-one-tag", "server/httpapi/watch.go",
 		[]string{"if err != nil || !known(next) {", "if err != nil || next.tag != now.tag {"},
 		"server/httpapi", "TestPollOfManyTags", "",
