@@ -2,7 +2,10 @@ package client_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -138,6 +141,37 @@ func TestObserverEndsGoroutine(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the client is not closed")
 	}
+}
+
+// TestConfiguredEndsGoroutine: what a configuration gives and connects with may end its goroutine too. The
+// call that waits for a connection is told, and a client that has one makes the next one.
+func TestConfiguredEndsGoroutine(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	for what, cfg := range map[string]client.Config{
+		"GetToken":   {GetToken: func(context.Context) ([]byte, error) { runtime.Goexit(); return nil, nil }},
+		"GetRootCAs": {GetRootCAs: func(context.Context) (*x509.CertPool, error) { runtime.Goexit(); return nil, nil }},
+	} {
+		cfg.Endpoints = []string{srv.Addr()}
+		if what == "GetRootCAs" {
+			cfg.TLS = new(tls.Config)
+		}
+		if c, err := client.Open(ctx, cfg); err == nil || !strings.Contains(err.Error(), what+" ended its goroutine") {
+			t.Errorf("%s that ends its goroutine: %v", what, err)
+			c.CloseWithoutRelease()
+		}
+	}
+	var dials atomic.Int32
+	c, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()},
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			exit(&dials)
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}})
+	if err != nil {
+		t.Fatalf("after %d dials: %v", dials.Load(), err)
+	}
+	must(t, c.Close())
 }
 
 // TestCallbackPanics: a panic of a callback ends the program as that panic.

@@ -259,7 +259,7 @@ func (d *Driver) connectTo(ctx context.Context, to dial.Target, behind []byte) (
 func (d *Driver) connectWith(
 	ctx context.Context, to dial.Target, creds credentials, behind []byte,
 ) (won dialled, err error) {
-	raw, err := d.cfg.Dial(ctx, to.Dial)
+	raw, err := d.dial(ctx, to)
 	if err != nil {
 		return won, err
 	}
@@ -293,6 +293,23 @@ func (d *Driver) connectWith(
 		return won, err
 	}
 	return dialled{newLink(d, w, nc, hello, creds.change), to.Address}, nil
+}
+
+func (d *Driver) dial(ctx context.Context, to dial.Target) (net.Conn, error) {
+	return alone("Dial", func() (net.Conn, error) { return d.cfg.Dial(ctx, to.Dial) })
+}
+
+// alone calls a function of the configuration on a goroutine of its own. It may end that, as FailNow of
+// a test does: the attempt fails then, and the call that waits for it is told.
+func alone[T any](what string, f func() (T, error)) (v T, err error) {
+	err = fmt.Errorf("%s ended its goroutine", what)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		v, err = f()
+	}()
+	<-done
+	return v, err
 }
 
 // secured is the connection in TLS.

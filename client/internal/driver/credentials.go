@@ -40,12 +40,12 @@ func (s *credentialState) next(ctx context.Context) (credentials, error) {
 	c := credentials{token: d.cfg.Token}
 	var noToken, noRoots error
 	if d.cfg.GetToken != nil {
-		if c.token, noToken = d.cfg.GetToken(ctx); noToken != nil {
+		if c.token, noToken = alone("GetToken", func() ([]byte, error) { return d.cfg.GetToken(ctx) }); noToken != nil {
 			noToken = fmt.Errorf("there is no new token: %w", noToken)
 		}
 	}
 	if d.cfg.GetRootCAs != nil {
-		if c.roots, noRoots = d.cfg.GetRootCAs(ctx); noRoots != nil {
+		if c.roots, noRoots = alone("GetRootCAs", func() (*x509.CertPool, error) { return d.cfg.GetRootCAs(ctx) }); noRoots != nil {
 			noRoots = fmt.Errorf("there are no new authorities: %w", noRoots)
 		}
 	}

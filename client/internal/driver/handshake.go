@@ -99,7 +99,7 @@ func diagnose(address string, secure bool, err error, received []byte) error {
 // speaksTLS reports whether an address that hangs up on a hello without TLS answers a handshake.
 // Servers of other protocols, such as a gateway that ends TLS, say nothing to what they cannot read.
 func (d *Driver) speaksTLS(ctx context.Context, to dial.Target) bool {
-	raw, err := d.cfg.Dial(ctx, to.Dial)
+	raw, err := d.dial(ctx, to)
 	if err != nil {
 		return false
 	}

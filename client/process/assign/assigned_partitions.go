@@ -141,12 +141,23 @@ func (a *assignedPartitions) set(n int, g *assignment) {
 	}
 }
 
+// guard calls f on a goroutine of its own, which it may end, as FailNow of a test does: the partitions
+// behind are assigned and revoked all the same.
 func (a *assignedPartitions) guard(what string, n int, f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			a.log.Error("holder of partitions panicked", "callback", what, "partition", n, "panic", fmt.Sprint(v),
-				"stack", string(debug.Stack()))
-		}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		returned := false
+		defer func() {
+			if v := recover(); v != nil {
+				a.log.Error("holder of partitions panicked", "callback", what, "partition", n, "panic", fmt.Sprint(v),
+					"stack", string(debug.Stack()))
+			} else if !returned {
+				a.log.Error("holder of partitions ended its goroutine", "callback", what, "partition", n)
+			}
+		}()
+		f()
+		returned = true
 	}()
-	f()
+	<-done
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -206,3 +207,30 @@ type panicking struct{}
 
 func (panicking) Assigned(context.Context, Partition) { panic("assigned") }
 func (panicking) Revoked(Partition)                   { panic("revoked") }
+
+// exits is a Holder whose methods end their goroutine, as FailNow of a test does.
+type exits struct{ assigned, revoked []int }
+
+func (h *exits) Assigned(_ context.Context, p Partition) {
+	h.assigned = append(h.assigned, p.Number)
+	runtime.Goexit()
+}
+
+func (h *exits) Revoked(p Partition) {
+	h.revoked = append(h.revoked, p.Number)
+	runtime.Goexit()
+}
+
+// TestHolderEndsGoroutine: a holder that ends its goroutine is told of each partition all the same, and
+// holds none when it is closed.
+func TestHolderEndsGoroutine(t *testing.T) {
+	t.Parallel()
+	h := new(exits)
+	a := assignedPartitions{holder: h, log: slog.New(slog.DiscardHandler), assignments: map[int]*assignment{}}
+	a.assign(t.Context(), []int{1, 2, 3}, 7)
+	a.retain([]int{2})
+	a.close()
+	if want := []int{1, 3, 2}; !slices.Equal(h.assigned, []int{1, 2, 3}) || !slices.Equal(h.revoked, want) || len(a.list()) != 0 {
+		t.Errorf("assigned %v, revoked %v, want %v; it holds %v", h.assigned, h.revoked, want, a.list())
+	}
+}
