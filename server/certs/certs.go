@@ -60,6 +60,7 @@ type Certs struct {
 	mu       sync.Mutex        // held while files are read
 	unusable bool              // so the files were at the last look
 	logged   [sha256.Size]byte // of the files that were logged as unusable last
+	invalid  bool              // by its dates, at the last look
 }
 
 // loadedFiles is the content of the files at one time.
@@ -89,19 +90,22 @@ func Open(f Files, log *slog.Logger) (*Certs, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.use(now)
+	c.current.Store(now)
+	c.look(time.Now())
 	return c, nil
 }
 
-// use has a certificate used from now on. One that is not valid by this machine's clock is used all
-// the same: the other end decides by its own.
-func (c *Certs) use(now *loadedFiles) {
-	c.current.Store(now)
-	if own, _ := c.Invalid(time.Now()); own != "" {
-		leaf := now.cert.Leaf
+// look logs once that the certificate in use is not valid by this machine's clock, from the beginning or
+// since it expired. It is used all the same: the other end decides by its own clock. mu is held, or c is
+// nobody else's.
+func (c *Certs) look(now time.Time) {
+	own, _ := c.Invalid(now)
+	if own != "" && !c.invalid {
+		leaf := c.current.Load().cert.Leaf
 		c.log.Error("the certificate is not valid now, the other end will refuse it", "file", c.files.Cert,
 			"from", leaf.NotBefore, "until", leaf.NotAfter)
 	}
+	c.invalid = own != ""
 }
 
 // Failures is how often changed files could not be used, at two looks.
@@ -158,6 +162,7 @@ func (c *Certs) Client() *tls.Config {
 func (c *Certs) Reload() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	defer func() { c.look(time.Now()) }()
 	var next *loadedFiles
 	parts, sum, err := c.read()
 	switch {
@@ -182,7 +187,8 @@ func (c *Certs) Reload() error {
 			files = append(files, "authority", c.files.CA)
 		}
 		c.log.Info("certificates reloaded", files...)
-		c.use(next)
+		c.current.Store(next)
+		c.invalid = false // of the one before
 	}
 	return nil
 }

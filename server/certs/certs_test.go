@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/certs"
@@ -279,6 +280,9 @@ func TestNotValidNow(t *testing.T) {
 	if !strings.Contains(log.String(), `msg="the certificate is not valid now, the other end will refuse it"`) {
 		t.Errorf("the log is %s", log.String())
 	}
+	if err := c.Reload(); err != nil || strings.Count(log.String(), "not valid now") != 1 {
+		t.Errorf("%v; one certificate is logged again and again: %s", err, log.String())
+	}
 	now := time.Now()
 	if own, authorities := c.Invalid(now); !strings.HasPrefix(own, "expired at "+c.Expires().UTC().Format(time.RFC3339)) ||
 		authorities != "" {
@@ -302,4 +306,33 @@ func TestNotValidNow(t *testing.T) {
 	if _, authorities := c.Invalid(now.AddDate(1, 0, 0)); !strings.HasPrefix(authorities, "expired at ") {
 		t.Errorf("in a year the authorities %q", authorities)
 	}
+}
+
+// TestExpiresInUse: a certificate that expires while it is used is logged then, once, and so is the next one.
+func TestExpiresInUse(t *testing.T) {
+	dir, a := t.TempDir(), certstest.New(t)
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		cert, key := a.Issue(t, dir, "server")
+		c, err := certs.Open(certs.Files{Cert: cert, Key: key}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for round := range 2 {
+			for _, hours := range []time.Duration{23, 2, 1} {
+				time.Sleep(hours * time.Hour)
+				if err := c.Reload(); err != nil {
+					t.Fatal(err)
+				}
+				want := round
+				if time.Until(c.Expires()) < 0 {
+					want++
+				}
+				if n := strings.Count(log.String(), "not valid now"); n != want {
+					t.Errorf("round %d, %s before it expires: %d lines, want %d: %s", round, time.Until(c.Expires()), n, want, log.String())
+				}
+			}
+			a.Issue(t, dir, "server")
+		}
+	})
 }
