@@ -12,7 +12,7 @@ import (
 const (
 	recordCall    = "C" // a call of this kind began and ended
 	recordHeld    = "H" // a lease with this token was relied on, at least from one moment to the other
-	recordCounted = "N" // a counter was set to this version, which was acknowledged
+	recordCounted = "N" // a counter was set to this, which was acknowledged
 )
 
 // loadRecord is a line of a load's history. Times are those of one clock of the machine.
@@ -63,8 +63,8 @@ func checkLocks(list []loadRecord) error {
 	return nil
 }
 
-// checkCounts: each version was acknowledged to one load only. A version that was acknowledged
-// before another was requested is the lower one. At the end a counter reads no less than any. If no
+// checkCounts: each count was acknowledged to one load only. A count that was acknowledged before
+// another was requested is the lower one. At the end a counter reads no less than any. If no
 // outcome was left open, it reads exactly as many as were acknowledged.
 func checkCounts(list []loadRecord, final map[string]uint64, exact bool) error {
 	counted := map[string][]loadRecord{}
@@ -78,10 +78,10 @@ func checkCounts(list []loadRecord, final map[string]uint64, exact bool) error {
 		for i := 1; i < len(rs); i++ {
 			a, b := rs[i-1], rs[i]
 			if a.Value == b.Value {
-				return fmt.Errorf("%s: version %d was acknowledged to %s and to %s", name, a.Value, a.load, b.load)
+				return fmt.Errorf("%s: count %d was acknowledged to %s and to %s", name, a.Value, a.load, b.load)
 			}
 			if b.To < a.From {
-				return fmt.Errorf("%s: version %d of %s was acknowledged before version %d of %s was asked for", name,
+				return fmt.Errorf("%s: count %d of %s was acknowledged before count %d of %s was asked for", name,
 					b.Value, b.load, a.Value, a.load)
 			}
 		}

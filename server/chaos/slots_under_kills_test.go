@@ -117,19 +117,21 @@ func TestSlotsUnderKills(t *testing.T) {
 		t.Errorf("jobs ended with the codes %q", codes)
 	}
 
-	text, err := c.command("sem", "slots", "gpu", "--node", nodePath, "-o", "jsonl", "--timeout", waitLimit.String())
-	if err != nil || strings.Count(text, "\n") != slots {
-		t.Fatalf("%v: %s", err, text)
+	text, err := c.command("sem", "describe", "gpu", "--strict", "--node", nodePath, "-o", "json", "--timeout", waitLimit.String())
+	if err != nil {
+		t.Fatal(err)
 	}
-	var newest [slots]uint64
-	for line := range strings.Lines(text) {
-		var x struct {
+	var now struct {
+		Slots []struct {
 			Slot  int `json:",string"`
 			Token uint64
 		}
-		if err := json.Unmarshal([]byte(line), &x); err != nil {
-			t.Fatalf("%v: %s", err, line)
-		}
+	}
+	if err := json.Unmarshal([]byte(text), &now); err != nil || len(now.Slots) != slots {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var newest [slots]uint64
+	for _, x := range now.Slots {
 		newest[x.Slot] = x.Token
 	}
 	list, n := grants()
