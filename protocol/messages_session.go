@@ -330,6 +330,9 @@ func (m *SessionObjectsReply) DecodeBody(b []byte) error {
 	return f.err()
 }
 
+// NodeDropped is the message of a refusal for a node that was dropped with its sessions.
+const NodeDropped = "coordination node was deleted; a node created under the same path is another one, with new sessions"
+
 // EndReason says why a session ended.
 type EndReason uint8
 

@@ -15,7 +15,7 @@ const (
 	textOtherTier  = "buckets belong to another tier, or the tier has another number of buckets; " +
 		"a shard serves one tier, whose buckets are fixed"
 	textNoNode       = "coordination node is not known; create it first, or resolve its path again"
-	textNodeDropped  = "coordination node was deleted; a node created under the same path is another one, with new sessions"
+	textNodeDropped  = protocol.NodeDropped
 	textSessionEnded = "session has ended or never was; start a new one"
 	textCreateEnded  = "session made with this create id has ended; start a new one with a new create id"
 	textTakenOver    = "session was attached elsewhere with a higher epoch; attach it again with one that is higher still"

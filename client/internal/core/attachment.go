@@ -254,7 +254,7 @@ func (a *attach) decided(e *Engine, err error) {
 		s.unconfirmed = true
 		s.changed(e)
 	case sessionGone(err):
-		s.endedByServer(e, unexplained, err)
+		s.endedByServer(e, goneBy(err), err)
 	case protocol.StatusOf(err) == protocol.StatusBadSession:
 		s.takenAway(e)
 	default: // such as a missing right: it may be given back before the deadline

@@ -109,6 +109,14 @@ func (l *Loss) Is(target error) bool {
 // not renewed.
 var endCauses = map[protocol.EndReason]lossCause{protocol.EndKilled: killed, protocol.EndNodeDropped: nodeDeleted}
 
+// goneBy is the cause that a refusal says because the session has ended.
+func goneBy(err error) lossCause {
+	if x, ok := errors.AsType[*protocol.Error](err); ok && x.Message == protocol.NodeDropped {
+		return nodeDeleted
+	}
+	return unexplained
+}
+
 // maxSteps is the length of Loss.Steps. One of them is the last renewal.
 const maxSteps = 8
 
@@ -209,8 +217,10 @@ func causeOf(err error) lossCause {
 		return refused
 	case errors.Is(err, protocol.StatusOverloaded):
 		return overloaded
-	case answered, err == errMoved:
+	case errors.Is(err, protocol.StatusWrongShard), errors.Is(err, protocol.StatusUnavailable), err == errMoved:
 		return noLeader
+	case answered: // such as INTERNAL
+		return unexplained
 	}
 	return unreachable
 }
@@ -383,6 +393,13 @@ func notRenewed(e *Engine, s *Session, err error) *Loss {
 		return l
 	}
 	l.Stood, l.what = d, t.words(e, cause, d)
+	switch err := t.example(refused); {
+	case cause != refused:
+	case errors.Is(err, ErrOtherCluster):
+		l.Advice = "restart the program if its cluster was restored from a backup, or open another client"
+	case errors.Is(err, ErrHandshake):
+		l.Advice = "check the certificates, and the addresses of the instances"
+	}
 	if cause >= stoodStill {
 		enough := (max(d*10/6, timeout) + time.Second).Truncate(time.Second) // six tenths are left when a renewal is due
 		l.Advice = fmt.Sprintf("%s, and the session's timeout is %s: "+l.Advice, l.what, timeout, enough)
@@ -412,16 +429,24 @@ func (t *trouble) words(e *Engine, cause lossCause, d time.Duration) (text strin
 	case overloaded:
 		text = "a limit refused it for " + seconds(d)
 	}
-	for _, x := range slices.Backward(t.steps) {
-		if x.cause == cause {
-			return fmt.Sprintf("%s (%v)", text, x.err)
-		}
+	if err := t.example(cause); err != nil {
+		return fmt.Sprintf("%s (%v)", text, err)
 	}
 	if n := len(t.steps); n > 0 && cause == noLeader {
 		x := t.steps[n-1]
 		return fmt.Sprintf("%s: %s did not answer (%v), and others do not lead", text, addressOf(e, "", x.instance), x.err)
 	}
 	return text
+}
+
+// example is the latest error of a cause; nil: none is known.
+func (t *trouble) example(cause lossCause) error {
+	for _, x := range slices.Backward(t.steps) {
+		if x.cause == cause {
+			return x.err
+		}
+	}
+	return nil
 }
 
 // seconds is a time as people read it.

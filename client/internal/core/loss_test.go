@@ -29,7 +29,7 @@ var plantedCauses = map[string]string{
 	"no quorum": "no_leader", "nobody leads": "no_leader", "leader alone cut off": "no_leader",
 	"disk of the leader hangs": "answered_late",
 	"token revoked":            "refused", "right taken away": "refused", "limit reached": "overloaded",
-	"session killed": "session_ended_by_operator", "node deleted": "node_deleted", "session taken over": "taken_over",
+	"session killed": "session_ended_by_operator", "node deleted": "node_deleted", "node deleted in an outage": "node_deleted", "session taken over": "taken_over",
 	"lease released by force": "released_by_operator", "semaphore deleted": "deleted",
 	"lease preempted": "preempted", "held for too long": "max_hold",
 }
@@ -52,6 +52,8 @@ func (k *worldConn) breaks() bool {
 	switch {
 	case w.is("connections reset", "no such host"):
 		k.broken = true
+	case w.is("node deleted in an outage") && !k.refuses:
+		k.broken = true // the event is lost with it
 	case w.is("token revoked"):
 		k.c.e.Received(k.c.now(), k.conn, []protocol.Header{k.frame(protocol.KindGoodbye, 0, 0,
 			&protocol.Goodbye{Status: protocol.StatusUnauthenticated, Message: "token was revoked"})})
@@ -111,6 +113,8 @@ func (k *worldConn) plantedAnswer(h protocol.Header) bool {
 	}
 	home := h.Kind == protocol.KindSessionAttach
 	switch {
+	case home && w.is("node deleted in an outage"):
+		return refuse(protocol.StatusSessionExpired, protocol.Failure{Message: protocol.NodeDropped})
 	case h.Kind == protocol.KindPing && w.is("no quorum", "nobody leads", "disk of the leader hangs"):
 		k.send(protocol.KindPong, h.ID, 0, nil)
 		return true
@@ -324,7 +328,7 @@ func TestLosses(t *testing.T) {
 	}
 	// Two at a time, one after the other: the one that lasts longer is told.
 	last := slices.DeleteFunc(kinds, func(what string) bool {
-		return slices.Contains([]string{"session killed", "node deleted", "session taken over", "lease released by force",
+		return slices.Contains([]string{"session killed", "node deleted", "node deleted in an outage", "session taken over", "lease released by force",
 			"semaphore deleted", "lease preempted", "held for too long"}, what)
 	})
 	for n := range runs * 8 {

@@ -13,7 +13,7 @@ func (e *Engine) refused(r *Request, err *protocol.Error) {
 		err.Refusal != protocol.RefusalFenced:
 		e.step(r, inBadSession, err)
 	case s != nil && err.Status == protocol.StatusSessionExpired:
-		s.endedByServer(e, unexplained, err)
+		s.endedByServer(e, goneBy(err), err)
 		e.withdraw(r)
 		r.op.over(e, s.err) // it answers this sending, and not the one before
 	case protocol.Retryable(err) && !isPending(err):

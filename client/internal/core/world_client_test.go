@@ -217,7 +217,7 @@ func (c *worldClient) take() {
 		if c.dialFails(x, address) {
 			continue
 		}
-		k := &worldConn{c: c, conn: x, refuses: w.is("right taken away", "limit reached"), instance: uint64(address[1] - '0'), bound: map[uint64]uint64{}, up: true}
+		k := &worldConn{c: c, conn: x, refuses: w.is("right taken away", "limit reached", "node deleted in an outage"), instance: uint64(address[1] - '0'), bound: map[uint64]uint64{}, up: true}
 		out := x.TakeOut(nil)
 		c.conns = append(c.conns, k)
 		c.e.Connected(c.now(), x, address, &protocol.HelloReply{

@@ -222,6 +222,9 @@ func (d *Driver) worst(ctx context.Context, failed []error) error {
 	if passing == nil && (d.engine.Map() == nil || errors.Is(mistake, core.ErrOtherCluster) && !d.engine.IsConnected()) {
 		return core.Permanent(mistake)
 	}
+	if d.engine.Map() != nil && errors.Is(mistake, core.ErrHandshake) {
+		return fmt.Errorf("%w: %w", core.ErrUnreachable, cmp.Or(passing, mistake)) // it was right before: one address has changed hands
+	}
 	return fmt.Errorf("%w: %w", core.ErrUnreachable, cmp.Or(mistake, passing))
 }
 
