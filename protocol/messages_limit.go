@@ -1,12 +1,10 @@
 package protocol
 
-// Bounds of messages: the leaves of one refresh, those of one acquire, its calls, the ms within
-// which it uses units, and the bytes of a statement. A client that uses more leaves sends more
-// refreshes.
+// Bounds of messages: the leaves of one refresh, those of one acquire, the ms within which its units
+// are used, and the bytes of a statement. A client that uses more leaves sends more refreshes.
 const (
 	MaxLimitLeaves    = 1_000
 	MaxLimitTogether  = 16
-	MaxLimitCalls     = 64
 	MaxLimitWithin    = 500
 	MaxLimitStatement = 256
 )
@@ -149,7 +147,11 @@ type LimitRefresh struct {
 
 	// The leadership of the latest reply that the client has taken; zero before the first.
 	BucketEpoch, LeaderEpoch uint64
-	Leaves                   []LimitLeaf
+
+	// The first acquire that the client waits for, or whose units it may still use; it wants nothing of
+	// those before.
+	Open   uint64
+	Leaves []LimitLeaf
 }
 
 // LimitLeaf is a client's report on one leaf. Amounts are in thousandths of a unit.
@@ -164,8 +166,7 @@ type LimitLeaf struct {
 	Waited    uint64
 
 	Impossible uint64 // amounts of calls that can never be admitted
-	Units      uint64 // of no use any more
-	Elsewhere  uint64 // amount of its first call, if that waits for another limit alone
+	Elsewhere  bool   // its first call waits for another limit alone
 	Closed     bool   // the client uses the leaf no more, and has no lease of it
 }
 
@@ -176,10 +177,11 @@ func (m *LimitRefresh) fields(f *fields) {
 	f.positive("seq", &m.Seq, "seq is 0; number refreshes from 1 on")
 	f.uint("bucket epoch", &m.BucketEpoch)
 	f.uint("leader epoch", &m.LeaderEpoch)
+	f.uint("open", &m.Open)
 	if n := len(m.Leaves); n > MaxLimitLeaves {
 		f.refuse("refresh has %d leaves; at most %d are allowed", n, MaxLimitLeaves)
 	}
-	for l := list(f, "leaves", 12, &m.Leaves); l.next(f); {
+	for l := list(f, "leaves", 11, &m.Leaves); l.next(f); {
 		l.item().fields(f)
 	}
 }
@@ -194,8 +196,7 @@ func (m *LimitLeaf) fields(f *fields) {
 	f.uint("leaves.denied", &m.Denied)
 	f.uint("leaves.waited", &m.Waited)
 	f.uint("leaves.impossible", &m.Impossible)
-	f.uint("leaves.units", &m.Units)
-	f.uint("leaves.elsewhere", &m.Elsewhere)
+	f.bool("leaves.elsewhere", &m.Elsewhere)
 	f.bool("leaves.closed", &m.Closed)
 }
 
@@ -245,7 +246,6 @@ type LimitLease struct {
 	Burst     uint64 // thousandths of a unit; 0: there is no lease
 	Length    uint64 // ms
 	Level     uint64 // thousandths of a unit
-	Retry     uint64 // ms after which units that are asked for could be there; 0: it is not known
 	Statement []byte // to be presented with the next refresh
 	Most      uint64 // thousandths of a unit: a call for more can never be admitted
 	Limit     uint64 // rate of the resource, in force
@@ -261,10 +261,10 @@ func (m *LimitRefreshReply) fields(f *fields) {
 	f.uint("leader epoch", &m.LeaderEpoch)
 	f.uint("length", &m.Length)
 	f.bool("again", &m.Again)
-	for l := list(f, "leaves", 13, &m.Leaves); l.next(f); {
+	for l := list(f, "leaves", 12, &m.Leaves); l.next(f); {
 		l.item().fields(f)
 	}
-	f.trailingUint("clock", &m.Clock)
+	f.uint("clock", &m.Clock)
 }
 
 func (m *LimitLease) fields(f *fields) {
@@ -273,7 +273,6 @@ func (m *LimitLease) fields(f *fields) {
 	f.uint("leaves.burst", &m.Burst)
 	f.uint("leaves.length", &m.Length)
 	f.uint("leaves.level", &m.Level)
-	f.uint("leaves.retry", &m.Retry)
 	f.bytes("leaves.statement", &m.Statement)
 	f.uint("leaves.most", &m.Most)
 	f.uint("leaves.limit", &m.Limit)
@@ -303,23 +302,15 @@ type LimitAcquire struct {
 	Session uint64
 	Path    []byte // of any resource of the tree
 	Seq     uint64 // rises with each acquire of the session for the tree
-	Done    uint64 // of a client of 0.2: it has used its grants up to this one, or never will
-	Within  uint64 // ms; a leader of 0.2 counts the units for so long, as it knows no later answer
 	Leaves  []LimitNeed
-	Calls   []LimitCall // the first one counts
-	Wait    bool        // of 0.2, where it has no effect without Hold any more
+	Amount  uint64 // of the call, in thousandths of a unit
+	Hold    bool   // until the call is admitted; else it is answered at once
 
 	// Back returns what the acquire with this number was granted: it came too late, or another tree
 	// has refused what was wanted together. One that is held is answered. The request asks for nothing
 	// then; 0: it asks.
 	Back uint64
 	Used uint64 // what the acquire with this number was granted is used; without leaves it asks for nothing
-	Hold uint64 // 1: until the call is admitted; 0: it is answered at once
-}
-
-// LimitCall is a call that wants units.
-type LimitCall struct {
-	Amount uint64 // thousandths of a unit
 }
 
 // LimitNeed is a leaf that units are wanted of.
@@ -333,14 +324,9 @@ func (m *LimitAcquire) fields(f *fields) {
 	f.uint("session", &m.Session)
 	f.resource(&m.Path)
 	f.uint("seq", &m.Seq)
-	f.uint("done", &m.Done)
-	f.uint("within", &m.Within)
 	asks := f.checks() && m.Back == 0 && (m.Used == 0 || len(m.Leaves) > 0)
-	if asks && (m.Seq == 0 || m.Done >= m.Seq) {
-		f.refuse("acquire %d follows %d; number acquires upwards, from 1 on", m.Seq, m.Done)
-	}
-	if asks && (m.Within == 0 || m.Within > MaxLimitWithin) {
-		f.refuse("units are used within %d ms; 1 to %d are allowed", m.Within, MaxLimitWithin)
+	if asks && m.Seq == 0 {
+		f.refuse("an acquire has no number; number acquires upwards, from 1 on")
 	}
 	if n := len(m.Leaves); n > MaxLimitTogether || n == 0 && asks {
 		f.refuse("an acquire names %d leaves; 1 to %d are allowed", n, MaxLimitTogether)
@@ -350,21 +336,12 @@ func (m *LimitAcquire) fields(f *fields) {
 		f.resource(&x.Path)
 		f.uint("leaves.demand", &x.Demand)
 	}
-	if n := len(m.Calls); n > MaxLimitCalls {
-		f.refuse("an acquire has %d calls; at most %d are allowed", n, MaxLimitCalls)
+	if f.uint("amount", &m.Amount); m.Amount > MaxLimitBurstSize {
+		f.refuse("a call is for %s; at most %s are allowed", LimitUnits(m.Amount), LimitUnits(MaxLimitBurstSize))
 	}
-	for l := list(f, "calls", 1, &m.Calls); l.next(f); {
-		x := l.item()
-		if f.uint("calls.amount", &x.Amount); x.Amount > MaxLimitBurstSize {
-			f.refuse("a call is for %s; at most %s are allowed", LimitUnits(x.Amount), LimitUnits(MaxLimitBurstSize))
-		}
-	}
-	f.bool("wait", &m.Wait)
+	f.bool("hold", &m.Hold)
 	f.uint("back", &m.Back)
-	if f.pass != encode || m.Used != 0 || m.Hold != 0 {
-		f.uint("used", &m.Used)
-		f.uint("hold", &m.Hold)
-	}
+	f.uint("used", &m.Used)
 }
 
 func (m *LimitAcquire) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -373,7 +350,7 @@ func (m *LimitAcquire) Validate() error            { f := checker(); m.fields(&f
 
 // LimitAcquireReply answers a call that is admitted, or will not be.
 type LimitAcquireReply struct {
-	Granted uint64 // 1: the call is admitted
+	Granted bool   // the call is admitted
 	Retry   uint64 // of one that is not: ms after which its units could be there
 
 	BucketEpoch, LeaderEpoch uint64 // the leadership
@@ -383,11 +360,11 @@ type LimitAcquireReply struct {
 
 func (m *LimitAcquireReply) fields(f *fields) {
 	f.message("limit acquire reply")
-	f.uint("granted", &m.Granted)
+	f.bool("granted", &m.Granted)
 	f.uint("retry", &m.Retry)
 	f.uint("bucket epoch", &m.BucketEpoch)
 	f.uint("leader epoch", &m.LeaderEpoch)
-	f.trailingUint("until", &m.Until)
+	f.uint("until", &m.Until)
 }
 
 func (m *LimitAcquireReply) AppendBody(b []byte) []byte {

@@ -80,12 +80,6 @@ func leavesOutLast(m Message) bool {
 		return x.Expected == 0
 	case *LimitCreate:
 		return x.Reason == ""
-	case *LimitRefreshReply:
-		return x.Clock == 0
-	case *LimitAcquire:
-		return x.Used == 0 && x.Hold == 0
-	case *LimitAcquireReply:
-		return x.Until == 0
 	case *LimitAlter:
 		return x.Reason == ""
 	case *LimitDelete:

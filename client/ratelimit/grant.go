@@ -69,12 +69,9 @@ func (m *machine) request(now int64, c *call, a *ask) {
 	m.seq++
 	a.seq, a.open = m.seq, true
 	p.acquires++
-	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Seq: a.seq, Within: protocol.MaxLimitWithin, Wait: !c.try,
-		Calls: []protocol.LimitCall{{Amount: c.amount}}}
+	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Seq: a.seq, Amount: c.amount, Hold: !c.try}
 	if c.try {
 		q.Back = p.back // else it could overtake that, and stand behind it
-	} else {
-		q.Hold = 1
 	}
 	for _, l := range a.leaves {
 		q.Leaves = append(q.Leaves, l.needs(now))

@@ -306,8 +306,8 @@ func (l *leaf) report(now int64) protocol.LimitLeaf {
 	if d.waiting {
 		f.Waiting = max(l.waiting, 1000) // a unit: whose call it was is not known any more
 	}
-	if c := l.head(); c != nil && c.elsewhere(l) {
-		f.Elsewhere = c.amount
+	if c := l.head(); c != nil {
+		f.Elsewhere = c.elsewhere(l)
 	}
 	l.lately, d.waited = l.lacking(), false
 	l.need.Store(0)

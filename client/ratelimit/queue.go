@@ -257,14 +257,12 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 	}
 	g := grant{gen: a.gen, seq: seq, bucketEpoch: r.BucketEpoch, leaderEpoch: r.LeaderEpoch}
 	switch {
-	case r.Granted > 0 && r.Until == 0: // a leader of 0.2, which answers at once
-		g.until = a.sent + protocol.MaxLimitWithin*1e6/beliefDen*beliefNum
 	case compareLeaders(r.BucketEpoch, r.LeaderEpoch, p.clock.bucketEpoch, p.clock.leaderEpoch) == 0:
 		g.until = p.clock.time(r.Until)
-	case r.Granted > 0:
+	case r.Granted:
 		p.due = now // nothing is known of this leader's clock
 	}
-	granted := r.Granted > 0
+	granted := r.Granted
 	if !x.open || x.seq != seq { // it was withdrawn, and the server hears so
 		return
 	}

@@ -173,7 +173,7 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		x.m.answered(x.now, a, nil, protocol.Errorf(protocol.StatusUnavailable, "nobody answers"))
 	case "acquired":
 		a, rest := x.take(t, line, words[1:], doAcquire)
-		r := &protocol.LimitAcquireReply{BucketEpoch: 1, LeaderEpoch: 1, Granted: number(rest[0])}
+		r := &protocol.LimitAcquireReply{BucketEpoch: 1, LeaderEpoch: 1, Granted: number(rest[0]) > 0}
 		r.Until = 1 + uint64(x.now)/1e6 + protocol.MaxLimitWithin // they are granted now
 		for _, w := range rest[1:] {
 			switch k, v, _ := strings.Cut(w, "="); k {
@@ -296,9 +296,7 @@ func describeAction(a *action) string {
 		for i := range q.Leaves {
 			fmt.Fprintf(&b, " %s", q.Leaves[i].Path)
 		}
-		for _, c := range q.Calls {
-			fmt.Fprintf(&b, " %s", units(c.Amount))
-		}
+		fmt.Fprintf(&b, " %s", units(q.Amount))
 		if q.Used > 0 {
 			fmt.Fprintf(&b, ", acquire %d was used", q.Used)
 		}
@@ -315,9 +313,6 @@ func describeAction(a *action) string {
 			}
 			if f.Waiting > 0 {
 				fmt.Fprintf(&b, " waiting %s", units(f.Waiting))
-			}
-			if f.Units > 0 {
-				fmt.Fprintf(&b, " units %s", units(f.Units))
 			}
 			if len(f.Statement) > 0 {
 				b.WriteString(" presents its lease")

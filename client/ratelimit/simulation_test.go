@@ -618,7 +618,7 @@ func (x *simulation) admitHeld(l *simLeader, log uint64) {
 		} else {
 			r := &protocol.LimitAcquireReply{Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Until: a.Until}
 			if m.reply = r; a.Granted {
-				r.Granted = 1
+				r.Granted = true
 				x.remote++
 			}
 		}
@@ -671,12 +671,9 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		x.version++
 		return &protocol.Empty{}, x.tree.Join(log, m.c.session, m.epoch, q.Again)
 	case *protocol.LimitAcquire:
-		ask := core.Acquire{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Used: q.Used, Wait: q.Hold > 0, Back: q.Back}
+		ask := core.Acquire{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Used: q.Used, Amount: q.Amount, Wait: q.Hold, Back: q.Back}
 		for i := range q.Leaves {
 			ask.Leaves, ask.Demands = append(ask.Leaves, string(q.Leaves[i].Path)), append(ask.Demands, q.Leaves[i].Demand)
-		}
-		if len(q.Calls) > 0 {
-			ask.Amount = q.Calls[0].Amount
 		}
 		x.origins++
 		ask.From.Request = x.origins
@@ -689,7 +686,7 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		ask := core.Refresh{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Leadership: core.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}}
 		for i := range q.Leaves {
 			f := &q.Leaves[i]
-			ask.Leaves = append(ask.Leaves, core.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Elsewhere: f.Elsewhere > 0, Denied: f.Denied, Held: leaseOf(f.Statement), Presented: len(f.Statement) > 0, Closed: f.Closed})
+			ask.Leaves = append(ask.Leaves, core.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Elsewhere: f.Elsewhere, Denied: f.Denied, Held: leaseOf(f.Statement), Presented: len(f.Statement) > 0, Closed: f.Closed})
 		}
 		var a core.Reply
 		if err := l.leases.Refresh(log, l.tree, l.version, &ask, &a); err != nil {

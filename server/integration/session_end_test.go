@@ -134,8 +134,7 @@ func TestUnboundSessions(t *testing.T) {
 		protocol.KindLimitLeave:   func(id uint64) protocol.Message { return &protocol.LimitLeave{Head: head(id), Path: name} },
 		protocol.KindLimitRefresh: func(id uint64) protocol.Message { return &protocol.LimitRefresh{Session: id, Path: name, Seq: 1} },
 		protocol.KindLimitAcquire: func(id uint64) protocol.Message {
-			return &protocol.LimitAcquire{Session: id, Path: name, Seq: 1, Within: 100,
-				Leaves: []protocol.LimitNeed{{Path: name}}, Calls: []protocol.LimitCall{{Amount: 1000}}}
+			return &protocol.LimitAcquire{Session: id, Path: name, Seq: 1, Amount: 1000, Leaves: []protocol.LimitNeed{{Path: name}}}
 		},
 	} {
 		for what, id := range ids {

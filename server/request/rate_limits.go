@@ -44,7 +44,7 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 		Leadership: ratelimit.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}, Leaves: ask.Leaves[:0]}
 	for i := range q.Leaves {
 		f := &q.Leaves[i]
-		leaf := ratelimit.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Elsewhere: f.Elsewhere > 0,
+		leaf := ratelimit.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Elsewhere: f.Elsewhere,
 			Presented: len(f.Statement) > 0, Allowed: f.Allowed, Denied: f.Denied, Waited: f.Waited, Impossible: f.Impossible, Closed: f.Closed}
 		if leaf.Presented {
 			leaf.Held, _ = r.signer.VerifyLease(f.Statement, current, previous, node, q.Session, epoch, f.Path)
@@ -78,13 +78,10 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquire) error {
 	x.host.Requests().LimitAcquires.Add(1)
 	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Used: q.Used, Back: q.Back,
-		Wait: q.Hold > 0, From: ratelimit.Origin{Conn: x.it.conn.ID(), Request: x.it.id}}
+		Amount: q.Amount, Wait: q.Hold, From: ratelimit.Origin{Conn: x.it.conn.ID(), Request: x.it.id}}
 	for i := range q.Leaves {
 		ask.Leaves = append(ask.Leaves, string(q.Leaves[i].Path))
 		ask.Demands = append(ask.Demands, q.Leaves[i].Demand)
-	}
-	if len(q.Calls) > 0 {
-		ask.Amount = q.Calls[0].Amount
 	}
 	return leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask)
 }
@@ -105,10 +102,7 @@ func (o *Outbox) AnswerLimit(d Shard, a *ratelimit.Answer) bool {
 		o.RejectByShard(c, d, protocol.KindLimitAcquire, a.To.Request, e.Status, e.Refusal, e.Message)
 		return true
 	}
-	r := protocol.LimitAcquireReply{Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Until: a.Until}
-	if a.Granted {
-		r.Granted = 1
-	}
+	r := protocol.LimitAcquireReply{Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Until: a.Until, Granted: a.Granted}
 	o.Reply(c, protocol.KindLimitAcquire, a.To.Request, &r)
 	return true
 }
