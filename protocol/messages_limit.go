@@ -1,10 +1,12 @@
 package protocol
 
-// Bounds of messages: the leaves of one refresh, those of one acquire, the ms within which its units
-// are used, and the bytes of a statement. A client that uses more leaves sends more refreshes.
+// Bounds of messages: the leaves of one refresh, those of one acquire, the acquires of a session that
+// wait, the ms within which units are used, and the bytes of a statement. A client that uses more
+// leaves sends more refreshes.
 const (
 	MaxLimitLeaves    = 1_000
 	MaxLimitTogether  = 16
+	MaxLimitHeld      = 1_024 // a share of a connection's window: what is withdrawn goes behind them
 	MaxLimitWithin    = 500
 	MaxLimitStatement = 256
 )

@@ -41,7 +41,7 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 	node, epoch := x.it.scope.node, x.it.epoch
 	ask := &r.ask
 	*ask = ratelimit.Refresh{Session: q.Session, Epoch: epoch, Seq: q.Seq,
-		Leadership: ratelimit.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}, Leaves: ask.Leaves[:0]}
+		Leadership: ratelimit.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}, Open: q.Open, Leaves: ask.Leaves[:0]}
 	for i := range q.Leaves {
 		f := &q.Leaves[i]
 		leaf := ratelimit.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Elsewhere: f.Elsewhere,

@@ -248,6 +248,7 @@ func (r *RateLimits) All(m *shard.Machine, logTime uint64, yield func(node, now 
 			continue
 		}
 		x.leases.Observe(v.Now, v.Tree, v.Version)
+		r.schedule(x, logTime, v.Now)
 		if !yield(x.node, v.Now, x.leases) {
 			return
 		}

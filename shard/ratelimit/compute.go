@@ -1,6 +1,10 @@
 package ratelimit
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"math"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // Shares are computed at most every 50 ms, or the second interval with more clients: of ten
 // thousand the demand of some changes all the time, and a computation looks at all. While somebody
@@ -334,7 +338,7 @@ func (l *Leases) expire(tree *Tree) {
 
 func (l *Leases) expireHoldings(m *member) {
 	for m.gone && len(m.turns) > 0 {
-		l.endTurn(m.turns[0], protocol.Errorf(protocol.StatusPreconditionFailed, "session %d takes part in the rate limit no more", m.session))
+		l.endTurn(m.turns[0], math.MaxUint64, protocol.Errorf(protocol.StatusPreconditionFailed, "session %d takes part in the rate limit no more", m.session))
 	}
 	m.keep(func(h *holding) bool {
 		if l.recount(h); !m.gone && h.node >= 0 || h.countedRate > 0 || h.countedBurst > 0 || h.unused > 0 {

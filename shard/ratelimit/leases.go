@@ -40,6 +40,7 @@ type Leases struct {
 	asked       []askedCall // since the last Admit
 	answers     []Answer    // that Admit is to give
 	admitAt     uint64      // when it has something to do; 0: when something changes
+	confirmed   uint64      // when the read barrier began behind which it admits
 
 	joinsChanged bool   // members may have left since they were looked at
 	unreported   uint64 // while learning, a session that all wait for; 0: it is to be looked for
@@ -141,8 +142,9 @@ func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out
 	}
 	m.seq = q.Seq
 	for i := range q.Leaves {
-		l.take(m, &q.Leaves[i], q.Leadership)
+		l.take(m, &q.Leaves[i], q)
 	}
+	l.forgetBefore(m, q.Open)
 	m.known = m.known || !opens
 	m.reported = m.reported || q.Leadership == l.at
 	l.learn(tree)
@@ -238,20 +240,19 @@ func (l *Leases) allReported(tree *Tree) bool {
 }
 
 // take notes what a client says of a leaf.
-func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
+func (l *Leases) take(m *member, q *LeafRefresh, of *Refresh) {
 	h := m.holding(q.Leaf)
 	if q.Closed {
 		if h != nil {
-			l.tally(m, h, q, of)
+			l.tally(m, h, q, of.Leadership)
 			h.held, h.offered = Lease{}, Lease{}
 			l.recount(h)
-			l.forgetGrants(h)
-			for t := m.turnOf(h); t != nil; t = m.turnOf(h) {
-				l.endTurn(t, nil)
+			l.dirty = true
+			if !l.forget(m, h, of.Seq) { // it was opened again meanwhile
+				return
 			}
 			l.remove(h)
 			m.keep(func(x *holding) bool { return x != h })
-			l.dirty = true
 		}
 		return
 	}
@@ -281,8 +282,8 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 		waiting = max(waiting, held)
 	}
 	lacks := waiting > 0 || (m.known || h.known) && q.Denied > h.denied
-	l.tally(m, h, q, of)
-	h.refreshed, h.liveUntil, h.elsewhere = l.now, l.now+l.length, q.Elsewhere
+	l.tally(m, h, q, of.Leadership)
+	h.refreshed, h.liveUntil, h.elsewhere, h.left = l.now, l.now+l.length, q.Elsewhere, 0
 	if differs(h.demand, q.Demand) || (h.demand > 0) != (q.Demand > 0) {
 		l.dirty = true
 	}
@@ -430,7 +431,7 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 	}
 	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) &&
 		!differs(held.Burst, burst) &&
-		(rate >= held.Rate || l.blocked == 0) {
+		(rate >= held.Rate && burst >= held.Burst || l.blocked == 0) {
 		rate, burst = held.Rate, held.Burst
 	}
 	roomRate, roomBurst := l.room(h)
@@ -528,7 +529,8 @@ func (l *Leases) tooMuch(h *holding) bool {
 	if above(h.countedRate, h.leased) || above(h.countedBurst, h.leasedBurst) {
 		return true
 	}
-	return lessBy(h.countedRate, h.leased) > h.countedRate/100 && l.short > 0 && l.now >= l.short+expireEvery
+	return (lessBy(h.countedRate, h.leased) > h.countedRate/100 || lessBy(h.countedBurst, h.leasedBurst) > h.countedBurst/100) &&
+		l.short > 0 && l.now >= l.short+expireEvery
 }
 
 // Check says which invariant does not hold, if any.

@@ -56,6 +56,7 @@ type Refresh struct {
 	Session, Epoch uint64     // as the connection has proved
 	Seq            uint64     // rises with each refresh of the session for the tree
 	Leadership     Leadership // the latest that the client has taken an answer of
+	Open           uint64     // the first acquire that the client still wants something of
 	Leaves         []LeafRefresh
 }
 
@@ -121,17 +122,9 @@ type member struct {
 	holdings       []*holding
 	byPath         map[string]*holding // of a member with many
 	turns          []*turn
+	waiting        int    // calls of these
+	open           uint64 // it wants no acquire before this one any more
 	grants         []*grant
-}
-
-// turnOf finds a turn with calls for a holding.
-func (m *member) turnOf(h *holding) *turn {
-	for _, t := range m.turns {
-		if slices.Contains(t.holdings, h) {
-			return t
-		}
-	}
-	return nil
 }
 
 // leave notes that it is no participant any more.
@@ -198,6 +191,7 @@ type holding struct {
 	liveUntil                        uint64 // its client is believed to want what it asked for until then
 	granted                          uint64 // units that were given out remotely, of this leadership
 	demand, waiting, need, needUntil uint64
+	left                             uint64 // amount that waited then, and was given up since
 	fewSince, fewUntil               uint64
 	lacksSince                       uint64 // since when it waits or is denied; 0: it does not
 

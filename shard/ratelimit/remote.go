@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -64,8 +65,12 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire) err
 		l.answers = append(l.answers, Answer{To: q.From, Leadership: l.at})
 		return nil
 	}
-	if q.Seq == 0 {
+	switch {
+	case q.Seq == 0:
 		return protocol.Errorf(protocol.StatusBadRequest, "an acquire has no number")
+	case q.Seq < m.open: // it was late, and nobody wants it any more
+		l.answers = append(l.answers, Answer{To: q.From, Leadership: l.at, Retry: blindly})
+		return nil
 	}
 	holdings := make([]*holding, 0, 1)
 	for k, leaf := range q.Leaves {
@@ -129,6 +134,10 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire) err
 		l.answers = append(l.answers, Answer{To: q.From, Leadership: l.at, Granted: true, Until: u.until, member: m, seq: q.Seq})
 		return nil
 	}
+	if m.waiting >= protocol.MaxLimitHeld {
+		return protocol.Errorf(protocol.StatusOverloaded, "%d acquires of session %d wait, the most that may; send more when some are answered",
+			m.waiting, m.session)
+	}
 	l.enqueue(m, holdings, &call{seq: q.Seq, amount: q.Amount, from: q.From})
 	l.asked = append(l.asked, askedCall{m, q.Seq, q.Wait})
 	return nil
@@ -155,6 +164,7 @@ func (m *member) waitingCall(seq uint64) (t *turn, k int) {
 // leadership. answer is false if nobody takes the answer any more: units come back.
 func (l *Leases) Admit(now uint64, tree *Tree, version uint64, answer func(*Answer) bool) {
 	l.Observe(now, tree, version)
+	l.confirmed = now
 	l.learn(tree)
 	if l.computeDue() {
 		l.compute(tree)
@@ -251,6 +261,7 @@ func (l *Leases) waits(h *holding, waiting uint64, lacks bool) {
 // has, or can no more, it counts like the burst of a lease: else what comes in meanwhile could be
 // used together with it.
 //
+// They end by the time at which the read barrier began that confirmed the leadership: another one may have begun since.
 // A new leadership that has finished learning need not know of grants: a session that has reported
 // takes none of an earlier leadership any more, and those of all others have ended, as
 // [protocol.MaxLimitWithin] is no more than the shortest lease.
@@ -271,7 +282,7 @@ func (u *grant) Before(*grant) bool { return false }
 
 // lend counts an amount that was taken from the leader's own buckets until the client has used it.
 func (l *Leases) lend(m *member, holdings []*holding, seq, amount uint64) {
-	u := &grant{member: m, holdings: slices.Clone(holdings), seq: seq, amount: amount, until: l.now + protocol.MaxLimitWithin}
+	u := &grant{member: m, holdings: slices.Clone(holdings), seq: seq, amount: amount, until: l.confirmed + protocol.MaxLimitWithin}
 	m.grants = append(m.grants, u)
 	l.grants.Push(u, u.until+1) // a time of the log is up to 1 ms late
 	for _, h := range holdings {
@@ -305,20 +316,54 @@ func (l *Leases) expireGrants() {
 	}
 }
 
-// forgetGrants ends the count of a holding's units: its client uses the leaf no more.
-func (l *Leases) forgetGrants(h *holding) {
-	for _, u := range h.member.grants {
-		if i := slices.Index(u.holdings, h); i >= 0 {
+// forget ends what a holding's client asked for before a number: it uses the leaf no more. It reports whether that was
+// all.
+func (l *Leases) forget(m *member, h *holding, before uint64) (all bool) {
+	all = true
+	for _, u := range m.grants {
+		i := slices.Index(u.holdings, h)
+		switch {
+		case i < 0:
+		case u.seq < before:
 			u.holdings = slices.Delete(slices.Clone(u.holdings), i, i+1)
+			h.unused -= u.amount
 			l.countUnused(h, -u.amount)
+			l.wakePath(h.node)
+		default:
+			all = false
 		}
 	}
-	h.unused = 0
+	for _, t := range slices.Clone(m.turns) {
+		if slices.Contains(t.holdings, h) {
+			l.endTurn(t, before, nil)
+			all = all && len(t.calls) == 0
+		}
+	}
+	return all
+}
+
+// forgetBefore ends all that a client asked for before a number: it wants nothing of that any more.
+func (l *Leases) forgetBefore(m *member, seq uint64) {
+	if seq <= m.open {
+		return
+	}
+	m.open = seq
+	for _, t := range slices.Clone(m.turns) {
+		l.endTurn(t, seq, nil)
+	}
+	for _, u := range slices.Clone(m.grants) {
+		if u.seq < seq {
+			l.used(u)
+		}
+	}
 }
 
 // takeBack returns units that were given out and not used, or ends the wait for them. A second time it finds none.
 func (l *Leases) takeBack(m *member, seq uint64) {
 	if t, k := m.waitingCall(seq); t != nil {
+		for _, h := range t.holdings {
+			h.left += t.calls[k].amount
+		}
 		l.refuse(t, k, nil)
 		return
 	}
@@ -462,6 +507,7 @@ func (l *Leases) enqueue(m *member, holdings []*holding, c *call) {
 	for k > 0 && t.calls[k-1].seq > c.seq {
 		k--
 	}
+	m.waiting++
 	if t.calls = slices.Insert(t.calls, k, c); k == 0 {
 		l.first(t)
 	}
@@ -583,7 +629,7 @@ func (l *Leases) serve() {
 		}
 		t := n.heap.First().Item.turn
 		if !t.heard(l.now) {
-			l.endTurn(t, nil)
+			l.endTurn(t, math.MaxUint64, nil)
 			continue
 		}
 		e, wait := l.shortage(t)
@@ -688,7 +734,7 @@ func (l *Leases) admit(t *turn) {
 		l.nodes[i].virtual = max(l.nodes[i].virtual, t.tag)
 	}
 	l.lend(t.member, t.holdings, c.seq, c.amount)
-	l.answers = append(l.answers, Answer{To: c.from, Leadership: l.at, Granted: true, Until: l.now + protocol.MaxLimitWithin,
+	l.answers = append(l.answers, Answer{To: c.from, Leadership: l.at, Granted: true, Until: l.confirmed + protocol.MaxLimitWithin,
 		member: t.member, seq: c.seq})
 	l.drop(t, 0)
 	if len(t.calls) > 0 {
@@ -704,6 +750,7 @@ func (l *Leases) admit(t *turn) {
 
 // drop takes a call out of its turn, which goes with the last one.
 func (l *Leases) drop(t *turn, k int) {
+	t.member.waiting--
 	t.calls = slices.Delete(t.calls, k, k+1)
 	if len(t.calls) > 0 {
 		if k == 0 {
@@ -733,9 +780,9 @@ func (l *Leases) unclaim(t *turn) {
 	}
 }
 
-// endTurn answers all calls of a turn with an error, or that they are to ask again.
-func (l *Leases) endTurn(t *turn, err error) {
-	for len(t.calls) > 0 {
+// endTurn answers the calls of a turn before a number with an error, or that they are to ask again.
+func (l *Leases) endTurn(t *turn, before uint64, err error) {
+	for len(t.calls) > 0 && t.calls[0].seq < before {
 		l.refuse(t, 0, err)
 	}
 }
@@ -791,6 +838,7 @@ func (l *Leases) requeue() {
 				for _, c := range t.calls {
 					l.answers = append(l.answers, Answer{To: c.from, Leadership: l.at, Err: err})
 				}
+				m.waiting -= len(t.calls)
 				m.turns = slices.DeleteFunc(m.turns, func(x *turn) bool { return x == t })
 				continue
 			}

@@ -26,11 +26,12 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	alter PATH [revision=n] ... | delete PATH [revision=n]
 //	join NAME [epoch [again]] | leave NAME
 //	    an epoch without again: by another process
-//	refresh NAME LEAF [demand=n] [waiting=n] [need=n] [units=n] [left=n] [denied=n] [allowed=n], LEAF ... [lost] [empty] [forged] [old]
+//	refresh NAME LEAF [demand=n] [waiting=n] [need=n] [denied=n] [allowed=n] [closed], LEAF ... [lost] [empty] [forged] [old] [late] [open=n]
 //	    lost: the answer does not come; empty: the client presents no lease; forged: what it presents
-//	    is not signed; old: it is the refresh before
-//	acquire NAME LEAF[+LEAF ...] n ... [try] [held]
-//	    units of calls, of all leaves together; held: what NAME had before is not used yet
+//	    is not signed; old: it is the refresh before; late: the last acquire was sent after it;
+//	    open=n: NAME wants nothing of the acquires before the n-th
+//	acquire NAME LEAF[+LEAF ...] n ... [try] [late]
+//	    units of calls, of all leaves together; late: it was sent before the last refresh
 //	back NAME [n]
 //	    gives back what the n-th acquire from the last granted
 //	leader | move
@@ -59,7 +60,9 @@ func TestScripts(t *testing.T) {
 type scriptClient struct {
 	name           string
 	session, epoch uint64
-	seq, acquires  uint64
+	seq            uint64   // of the latest message
+	asked          []uint64 // the numbers of its acquires
+	refreshed      uint64   // the number of its latest refresh
 	leadership     Leadership
 	held           map[string]Lease
 }
@@ -162,7 +165,7 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		if len(w) > 2 { // another process
 			c.epoch, _ = strconv.ParseUint(w[2], 10, 64)
 			if len(w) == 3 {
-				c.seq, c.leadership, c.held = 0, Leadership{}, map[string]Lease{}
+				c.leadership, c.held = Leadership{}, map[string]Lease{}
 			}
 		}
 		x.answered(0, x.tree.Join(x.now, c.session, c.epoch, len(w) > 3))
@@ -174,12 +177,16 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 	case "acquire":
 		c := x.client(w[1])
 		for _, word := range w[3:] {
-			if word == "try" {
+			if word == "try" || word == "late" {
 				continue
 			}
-			c.acquires++
-			q := Acquire{Session: c.session, Epoch: c.epoch, Leaves: strings.Split(w[2], "+"), Amount: amount(word), Seq: c.acquires,
-				Wait: w[len(w)-1] != "try", From: Origin{c.session, c.acquires}}
+			c.seq += 2
+			c.asked = append(c.asked, c.seq)
+			q := Acquire{Session: c.session, Epoch: c.epoch, Leaves: strings.Split(w[2], "+"), Amount: amount(word), Seq: c.seq,
+				Wait: w[len(w)-1] != "try", From: Origin{c.session, uint64(len(c.asked))}}
+			if w[len(w)-1] == "late" {
+				q.Seq = c.refreshed - 1
+			}
 			if err := x.leases.Acquire(x.now, x.tree, x.version, &q); err != nil {
 				x.say("  %v", err)
 			}
@@ -189,10 +196,12 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		x.admit()
 	case "back", "used":
 		c := x.client(w[1])
-		q := Acquire{Session: c.session, Epoch: c.epoch, Back: c.acquires}
-		if len(w) > 2 {
-			n, _ := strconv.ParseUint(w[2], 10, 64)
-			q.Back -= n
+		q := Acquire{Session: c.session, Epoch: c.epoch}
+		if n := len(c.asked) - 1; len(w) > 2 {
+			before, _ := strconv.Atoi(w[2])
+			q.Back = c.asked[n-before]
+		} else {
+			q.Back = c.asked[n]
 		}
 		if w[0] == "used" {
 			q.Used, q.Back = q.Back, 0
@@ -262,7 +271,8 @@ func (x *scriptRunner) admit() {
 func (x *scriptRunner) refresh(name, text string) {
 	c := x.client(name)
 	lost, empty, forged := false, false, false
-	c.seq++
+	former := c.refreshed
+	c.seq += 2
 	q := Refresh{Session: c.session, Epoch: c.epoch, Seq: c.seq, Leadership: c.leadership}
 	for leaf := range strings.SplitSeq(text, ",") {
 		plain, o := scriptOptions(strings.Fields(leaf))
@@ -277,10 +287,17 @@ func (x *scriptRunner) refresh(name, text string) {
 			case "forged":
 				forged = true
 			case "old":
-				q.Seq--
+				q.Seq = former
+			case "late":
+				q.Seq = c.asked[len(c.asked)-1] - 1
 			case "closed":
 				f.Closed = true
 			}
+		}
+		if n, _ := strconv.Atoi(o["open"]); n > len(c.asked) {
+			q.Open = q.Seq
+		} else if n > 0 {
+			q.Open = c.asked[n-1]
 		}
 		for k, v := range map[string]*uint64{"demand": &f.Demand, "waiting": &f.Waiting, "need": &f.Need, "allowed": &f.Allowed,
 			"denied": &f.Denied} {
@@ -295,6 +312,7 @@ func (x *scriptRunner) refresh(name, text string) {
 		}
 		q.Leaves = append(q.Leaves, f)
 	}
+	c.refreshed = q.Seq
 	var r Reply
 	if err := x.leases.Refresh(x.now, x.tree, x.version, &q, &r); err != nil {
 		x.say("  %v", err)

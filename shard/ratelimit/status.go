@@ -87,7 +87,7 @@ func (l *Leases) describe(path string, revision uint64, c *protocol.LimitConfig,
 			if l.live(h) {
 				r.Callers++
 			}
-			r.Waiting = addUpTo(r.Waiting, h.waiting, maxRate)
+			r.Waiting = addUpTo(r.Waiting, h.waits(), maxRate)
 			first.add(h)
 		}
 	}
@@ -96,7 +96,7 @@ func (l *Leases) describe(path string, revision uint64, c *protocol.LimitConfig,
 
 func (l *Leases) describeSession(tree *Tree, h *holding) protocol.LimitSession {
 	s := protocol.LimitSession{Session: h.member.session, Path: []byte(h.path), Rate: h.last().Rate, Burst: h.last().Burst, Demand: h.demand,
-		Waiting: h.waiting, Used: h.used, Heard: l.now - min(l.now, h.refreshed)}
+		Waiting: h.waits(), Used: h.used, Heard: l.now - min(l.now, h.refreshed)}
 	if h.remote {
 		s.State = protocol.LimitRemote
 	}
@@ -113,6 +113,9 @@ func (l *Leases) describeSession(tree *Tree, h *holding) protocol.LimitSession {
 	}
 	return s
 }
+
+// waits is the amount that waits: as its client has said, less what has left since, or what is held here.
+func (h *holding) waits() uint64 { return max(lessBy(h.waiting, h.left), h.member.held(h)) }
 
 // why says why a session has what it has at a leaf, with the resource that this is about. Of a burst that is too
 // small it says which one would do.

@@ -37,6 +37,31 @@ var limitFaults = []plantedFault{
 		[]string{"unused && r.created > tree.lastLeft;", "unused;"},
 		"shard/ratelimit", "TestScripts", "",
 	},
+	{ // another leader may have begun since
+		"limit-until-unconfirmed", "shard/ratelimit/remote.go",
+		[]string{"l.confirmed = now\n", "l.confirmed = l.now\n"},
+		"shard/ratelimit", "TestUnitsEndByTheBarrier", "",
+	},
+	{ // units of a leaf that was opened again while its close was late
+		"limit-close-forgets-later", "shard/ratelimit/remote.go",
+		[]string{"case u.seq < before:", "case true:"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{ // an acquire whose end was lost, with a connection
+		"limit-held-for-nobody", "shard/ratelimit/leases.go",
+		[]string{"l.forgetBefore(m, q.Open)", "l.forgetBefore(m, 0)"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-held-unbounded", "shard/ratelimit/remote.go",
+		[]string{"if m.waiting >= protocol.MaxLimitHeld {", "if m.waiting < 0 {"},
+		"shard/ratelimit", "TestHeldIsBounded", "",
+	},
+	{ // a call waits for ever behind leases that are 5 % too large
+		"limit-kept-too-large", "shard/ratelimit/leases.go",
+		[]string{"rate >= held.Rate && burst >= held.Burst || l.blocked == 0", "rate >= held.Rate || l.blocked == 0"},
+		"shard/ratelimit", "TestScripts", "",
+	},
 	{
 		"limit-leases-outlive-deletion", "shard/ratelimit/tree.go",
 		[]string{"deletedPath{path, t.unusedFrom(), ", "deletedPath{path, t.clock, "},
@@ -177,8 +202,8 @@ var limitFaults = []plantedFault{
 		"shard/ratelimit", "TestScripts", "",
 	},
 	{
-		"limit-closed-waits", "shard/ratelimit/leases.go",
-		[]string{"for t := m.turnOf(h); t != nil; t = m.turnOf(h) {", "for t := m.turnOf(h); t != nil && m.gone; t = m.turnOf(h) {"},
+		"limit-closed-waits", "shard/ratelimit/remote.go",
+		[]string{"			l.endTurn(t, before, nil)\n", ""},
 		"shard/ratelimit", "TestScripts", "",
 	},
 	{
