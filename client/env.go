@@ -15,7 +15,7 @@ import (
 
 // Defaults of FromEnv, which are the command line's.
 const (
-	DefaultEndpoint = "127.0.0.1:7070"
+	defaultEndpoint = "127.0.0.1:7070"
 	DefaultNode     = "/default"
 )
 
@@ -42,7 +42,7 @@ func FromEnv() (cfg Config, node string, err error) {
 	if node = os.Getenv("SIGNALBOX_NODE"); node == "" {
 		node = DefaultNode
 	}
-	endpoints := cmp.Or(os.Getenv("SIGNALBOX_ENDPOINTS"), DefaultEndpoint)
+	endpoints := cmp.Or(os.Getenv("SIGNALBOX_ENDPOINTS"), defaultEndpoint)
 	for e := range strings.SplitSeq(endpoints, ",") {
 		if e = strings.TrimSpace(e); e == "" {
 			continue

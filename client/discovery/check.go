@@ -18,9 +18,9 @@ type Check func(ctx context.Context) error
 
 // Times of checks.
 const (
-	MinCheckInterval     = time.Second
+	minCheckInterval     = time.Second
 	DefaultCheckInterval = 5 * time.Second
-	MaxCheckInterval     = 5 * time.Minute
+	maxCheckInterval     = 5 * time.Minute
 	DefaultCheckTimeout  = time.Second
 )
 

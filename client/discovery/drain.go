@@ -16,8 +16,8 @@ import (
 // want to drain. The service's name follows.
 const DrainPrefix = "drain/"
 
-// MaxDrains is how many members of a service others can drain at once.
-const MaxDrains = 1000
+// maxDrains is how many members of a service others can drain at once.
+const maxDrains = 1000
 
 // drains are the sessions whose members are to drain, by the reason that they show.
 type drains struct {
@@ -32,7 +32,7 @@ func drainsOf(data []byte) map[uint64]string {
 	for why, list := range d.Drained {
 		for _, text := range list {
 			if id, err := strconv.ParseUint(text, 10, 64); err == nil && sessions[id] < why {
-				sessions[id] = shorten(why, MaxWhy)
+				sessions[id] = shorten(why, maxWhy)
 			}
 		}
 	}
@@ -57,10 +57,10 @@ func appendDrains(sessions map[uint64]string) ([]byte, error) {
 // The request is the configuration drain/SERVICE, which registrations of this package follow; a
 // member of another program stays as it is. Sessions that are no members any more are taken from
 // it. Errors: client.ErrNotFound if the session is no member; client.ErrBadRequest without a
-// reason; those of client.ConfigValue.Set; more than MaxDrains members.
+// reason; those of client.ConfigValue.Set; more than 1,000 members.
 func RequestDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
 	if why == "" {
-		return fmt.Errorf("%w: a drain needs a reason; give one of 1 to %d bytes", client.ErrBadRequest, MaxWhy)
+		return fmt.Errorf("%w: a drain needs a reason; give one of 1 to %d bytes", client.ErrBadRequest, maxWhy)
 	}
 	return changeDrain(ctx, s, service, session, why)
 }
@@ -74,7 +74,7 @@ func CancelDrain(ctx context.Context, s *client.Session, service string, session
 // changeDrain asks a member to drain, or no longer if why is empty.
 func changeDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
 	config, reason := s.Config(DrainPrefix+service), fmt.Sprintf("session %d: %s", session,
-		cmp.Or(shorten(why, MaxWhy), "need not drain any more"))
+		cmp.Or(shorten(why, maxWhy), "need not drain any more"))
 	for {
 		now, err := config.Get(ctx)
 		if err != nil && !errors.Is(err, client.ErrNotFound) {
@@ -99,10 +99,10 @@ func changeDrain(ctx context.Context, s *client.Session, service string, session
 		case !slices.ContainsFunc(members, func(m client.Member) bool { return m.Session == session }):
 			return fmt.Errorf("%w: session %d is no member of %q", client.ErrNotFound, session, service)
 		default:
-			sessions[session] = shorten(why, MaxWhy)
+			sessions[session] = shorten(why, maxWhy)
 		}
-		if len(sessions) > MaxDrains {
-			return fmt.Errorf("%d members of %q drain already, which is as many as can at once; end some of them", MaxDrains,
+		if len(sessions) > maxDrains {
+			return fmt.Errorf("%d members of %q drain already, which is as many as can at once; end some of them", maxDrains,
 				service)
 		}
 		data, err := appendDrains(sessions)

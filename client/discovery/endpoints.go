@@ -18,9 +18,9 @@ import (
 // Defaults and bounds of Watch.
 const (
 	DefaultSubset     = 100
-	DefaultPanicShare = 30 // per cent
-	DefaultHold       = 10 * time.Second
-	MaxHold           = 5 * time.Minute
+	defaultPanicShare = 30 // per cent
+	defaultHold       = 10 * time.Second
+	maxHold           = 5 * time.Minute
 )
 
 // lingerTime is how long a copy that nobody uses goes on, for its next user.
@@ -35,23 +35,23 @@ type watchOptions struct {
 }
 
 func watchOptionsOf(opts []WatchOption) (watchOptions, error) {
-	o := watchOptions{caller: caller{subset: DefaultSubset, panicShare: DefaultPanicShare, id: rand.Uint64()},
-		hold: DefaultHold}
+	o := watchOptions{caller: caller{subset: DefaultSubset, panicShare: defaultPanicShare, id: rand.Uint64()},
+		hold: defaultHold}
 	for _, f := range opts {
 		f(&o)
 	}
 	switch {
-	case len(o.caller.zone) > MaxZone:
+	case len(o.caller.zone) > maxZone:
 		return o, protocol.Errorf(protocol.StatusBadRequest, "the zone has %d bytes; at most %d are allowed",
-			len(o.caller.zone), MaxZone)
+			len(o.caller.zone), maxZone)
 	case o.caller.subset < 0:
 		return o, protocol.Errorf(protocol.StatusBadRequest, "the subset is %d; it must be at least 0",
 			o.caller.subset)
 	case o.caller.panicShare < 0 || o.caller.panicShare > 100:
 		return o, protocol.Errorf(protocol.StatusBadRequest,
 			"the panic share is %d; it must be 0 to 100 per cent", o.caller.panicShare)
-	case o.hold < 0 || o.hold > MaxHold:
-		return o, protocol.Errorf(protocol.StatusBadRequest, "the hold is %s; it must be 0 to %s", o.hold, MaxHold)
+	case o.hold < 0 || o.hold > maxHold:
+		return o, protocol.Errorf(protocol.StatusBadRequest, "the hold is %s; it must be 0 to %s", o.hold, maxHold)
 	}
 	return o, nil
 }

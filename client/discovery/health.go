@@ -28,7 +28,7 @@ func (h *health) first(err error) {
 }
 
 func (h *health) fail(err error) {
-	h.failing, h.inRow, h.why = true, 0, shorten(err.Error(), MaxWhy)
+	h.failing, h.inRow, h.why = true, 0, shorten(err.Error(), maxWhy)
 }
 
 // result takes the next check's result.

@@ -34,7 +34,7 @@ func owner(text string) client.Owner {
 func TestListScripts(t *testing.T) {
 	datadriven.RunTest(t, "testdata/list", func(t *testing.T, d *datadriven.TestData) string {
 		start := time.Unix(0, 0)
-		now, l := start, newList(start, DefaultHold)
+		now, l := start, newList(start, defaultHold)
 		var out strings.Builder
 		for line := range strings.Lines(d.Input) {
 			line = strings.TrimSpace(line)
@@ -251,10 +251,10 @@ func TestListFollows(t *testing.T) {
 // looks gets the last of them.
 func TestViewIsMadeWhenAsked(t *testing.T) {
 	now := time.Unix(0, 0)
-	l := newList(now, DefaultHold)
+	l := newList(now, defaultHold)
 	l.event(now, membersEvent(5))
 	l.event(now, &client.Event{Kind: client.EventSynced})
-	now = now.Add(DefaultHold)
+	now = now.Add(defaultHold)
 	for token := range uint64(3) {
 		now = now.Add(time.Second)
 		before := l.announcements
@@ -276,7 +276,7 @@ func BenchmarkView(b *testing.B) {
 
 func benchmarkView(b *testing.B, viewed bool) {
 	now := time.Unix(0, 0)
-	l := newList(now, DefaultHold)
+	l := newList(now, defaultHold)
 	ev := client.Event{Kind: client.EventChanged}
 	for i := range 5000 {
 		ev.Added = append(ev.Added, client.Owner{Token: uint64(i + 1), Count: 1, Data: fmt.Appendf(nil, `{"addr":"10.0.%d.%d:80","zone":"SAS"}`, i/250, i%250)})

@@ -27,13 +27,13 @@ const (
 
 // Bounds of an Endpoint.
 const (
-	MaxAddr       = 255     // bytes
-	MaxZone       = 64      // bytes
+	maxAddr       = 255     // bytes
+	maxZone       = 64      // bytes
 	MaxWeight     = 1000    // the least is 1
 	DefaultWeight = 100     // of a member that names none
-	MaxWhy        = 200     // bytes
-	MaxMeta       = 32      // strings
-	MaxMetaBytes  = 4 << 10 // of all keys and values together
+	maxWhy        = 200     // bytes
+	maxMeta       = 32      // strings
+	maxMetaBytes  = 4 << 10 // of all keys and values together
 	MaxData       = 8 << 10 // of the whole as it is stored
 )
 
@@ -177,18 +177,18 @@ func (e *Endpoint) check() error {
 		size += len(key) + len(value)
 	}
 	switch {
-	case len(e.Zone) > MaxZone:
-		return fmt.Errorf("zone has %d bytes; at most %d are allowed", len(e.Zone), MaxZone)
+	case len(e.Zone) > maxZone:
+		return fmt.Errorf("zone has %d bytes; at most %d are allowed", len(e.Zone), maxZone)
 	case e.weight() < 1 || e.weight() > MaxWeight:
 		return fmt.Errorf("weight is %d; it must be 1 to %d", e.Weight, MaxWeight)
 	case e.state() != Ready && e.state() != Failing && e.state() != Draining:
 		return fmt.Errorf("state is %q; it must be %s, %s or %s", shorten(string(e.State), 40), Ready, Failing, Draining)
-	case len(e.Why) > MaxWhy:
-		return fmt.Errorf("why has %d bytes; at most %d are allowed", len(e.Why), MaxWhy)
-	case len(e.Meta) > MaxMeta:
-		return fmt.Errorf("meta has %d strings; at most %d are allowed", len(e.Meta), MaxMeta)
-	case size > MaxMetaBytes:
-		return fmt.Errorf("meta has %d bytes; at most %d are allowed", size, MaxMetaBytes)
+	case len(e.Why) > maxWhy:
+		return fmt.Errorf("why has %d bytes; at most %d are allowed", len(e.Why), maxWhy)
+	case len(e.Meta) > maxMeta:
+		return fmt.Errorf("meta has %d strings; at most %d are allowed", len(e.Meta), maxMeta)
+	case size > maxMetaBytes:
+		return fmt.Errorf("meta has %d bytes; at most %d are allowed", size, maxMetaBytes)
 	}
 	for _, text := range append(slices.Collect(maps.Keys(e.Meta)), slices.Collect(maps.Values(e.Meta))...) {
 		if !utf8.ValidString(text) {
@@ -210,8 +210,8 @@ func canonicalAddr(addr string) (string, error) {
 	switch {
 	case addr == "":
 		return "", errors.New("addr is missing; it is host:port")
-	case len(addr) > MaxAddr:
-		return "", fmt.Errorf("addr has %d bytes; at most %d are allowed", len(addr), MaxAddr)
+	case len(addr) > maxAddr:
+		return "", fmt.Errorf("addr has %d bytes; at most %d are allowed", len(addr), maxAddr)
 	}
 	wrong := func(why string) (string, error) { return "", fmt.Errorf("addr is %q; %s", shorten(addr, 80), why) }
 	host, port, err := net.SplitHostPort(addr)

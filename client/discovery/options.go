@@ -37,9 +37,9 @@ func (o *options) validate(m Member) error {
 	case o.check != nil && opaque:
 		return protocol.Errorf(protocol.StatusBadRequest,
 			"a member with data of its own cannot show what a check finds; give it an Endpoint")
-	case o.interval < MinCheckInterval || o.interval > MaxCheckInterval:
+	case o.interval < minCheckInterval || o.interval > maxCheckInterval:
 		return protocol.Errorf(protocol.StatusBadRequest, "the check's interval is %s; it must be %s to %s",
-			o.interval, MinCheckInterval, MaxCheckInterval)
+			o.interval, minCheckInterval, maxCheckInterval)
 	case o.timeout <= 0 || o.timeout > o.interval:
 		return protocol.Errorf(protocol.StatusBadRequest, "the check's timeout is %s; it must be at most its interval, %s",
 			o.timeout, o.interval)

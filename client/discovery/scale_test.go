@@ -43,10 +43,10 @@ func TestCopyOfThousands(t *testing.T) {
 	for n, most := range bounds {
 		before := allocated()
 		now := time.Unix(0, 0)
-		l := newList(now, DefaultHold)
+		l := newList(now, defaultHold)
 		l.event(now, membersEvent(n))
 		l.event(now, &client.Event{Kind: client.EventSynced})
-		v := l.current().view(caller{zone: "SAS", subset: DefaultSubset, panicShare: DefaultPanicShare, id: 7})
+		v := l.current().view(caller{zone: "SAS", subset: DefaultSubset, panicShare: defaultPanicShare, id: 7})
 		if size := allocated() - before; size > most {
 			t.Errorf("a copy of %d members takes %d bytes", n, size)
 		} else {
@@ -72,12 +72,12 @@ func TestConnectionsAreSpread(t *testing.T) {
 	const endpoints, callers = 5000, 1000
 	r := rand.New(rand.NewPCG(1, 7))
 	now := time.Unix(0, 0)
-	l := newList(now, DefaultHold)
+	l := newList(now, defaultHold)
 	l.event(now, membersEvent(endpoints))
 	l.event(now, &client.Event{Kind: client.EventSynced})
 	count := map[*Endpoint]int{}
 	for range callers {
-		used, _ := choose(l.current().all, caller{subset: DefaultSubset, panicShare: DefaultPanicShare, id: r.Uint64()})
+		used, _ := choose(l.current().all, caller{subset: DefaultSubset, panicShare: defaultPanicShare, id: r.Uint64()})
 		if len(used) != DefaultSubset {
 			t.Fatalf("a caller uses %d", len(used))
 		}
@@ -151,7 +151,7 @@ func TestFleetFails(t *testing.T) {
 		for i, state := range states {
 			all = append(all, &Endpoint{Addr: fmt.Sprintf("a%d:1", i), Weight: DefaultWeight, State: state})
 		}
-		if used, panics := choose(all, caller{panicShare: DefaultPanicShare}); !panics || len(used) != members {
+		if used, panics := choose(all, caller{panicShare: defaultPanicShare}); !panics || len(used) != members {
 			t.Errorf("%d are used, panic %v", len(used), panics)
 		}
 	})

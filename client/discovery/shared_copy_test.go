@@ -56,9 +56,9 @@ func TestCopyIsShared(t *testing.T) {
 // that follows within the interval comes at its end.
 func TestChangeIsShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		x := newSharedCopy(nil, copyKey{service: "api", hold: DefaultHold})
+		x := newSharedCopy(nil, copyKey{service: "api", hold: defaultHold})
 		for range 2 {
-			e := &Endpoints{copy: x, caller: caller{panicShare: DefaultPanicShare}, changed: make(chan struct{}, 1)}
+			e := &Endpoints{copy: x, caller: caller{panicShare: defaultPanicShare}, changed: make(chan struct{}, 1)}
 			x.handles[e] = struct{}{}
 		}
 		send := func(ev client.Event) { x.step(func(now time.Time) { x.list.event(now, &ev) }) }

@@ -16,7 +16,7 @@ import (
 
 // Limits of a barrier.
 const (
-	MaxBarrier         = 1000      // of its parties
+	maxBarrier         = 1000      // of its parties
 	maxBarrierKey      = 64        // bytes
 	maxBarrierPayload  = 1 << 10   // bytes of one party
 	maxBarrierPayloads = 384 << 10 // bytes of all: as base64, with keys, they fit into a semaphore's data
@@ -110,7 +110,7 @@ func (r *barrierRecord) has(token uint64) bool {
 }
 
 // NewBarrier is the barrier with this name on the session's node, at which n parties meet, 1 to
-// MaxBarrier.
+// 1,000.
 func NewBarrier(s *client.Session, name string, n int) *Barrier {
 	valid := func(r *barrierRecord) bool { return r.Barrier > 0 }
 	return &Barrier{sharedRecord[barrierRecord]{s, name, "barrier", client.Max, valid}, n}
@@ -134,8 +134,8 @@ func (b *Barrier) Wait(ctx context.Context, key string, payload []byte) ([]Barri
 func (b *Barrier) check(p *barrierEntry) error {
 	most := min(maxBarrierPayload, maxBarrierPayloads/max(b.n, 1))
 	switch {
-	case b.n < 1 || b.n > MaxBarrier:
-		return protocol.Errorf(protocol.StatusBadRequest, "barrier has %d parties; it must be 1 to %d", b.n, MaxBarrier)
+	case b.n < 1 || b.n > maxBarrier:
+		return protocol.Errorf(protocol.StatusBadRequest, "barrier has %d parties; it must be 1 to %d", b.n, maxBarrier)
 	case len(p.Key) == 0 || len(p.Key) > maxBarrierKey || !utf8.ValidString(p.Key):
 		return protocol.Errorf(protocol.StatusBadRequest, "key is %q; it must be 1 to %d bytes of UTF-8", p.Key,
 			maxBarrierKey)

@@ -212,7 +212,7 @@ func TestBarrierModel(t *testing.T) {
 
 // TestBarrierRecord: the largest record fits into a semaphore's data.
 func TestBarrierRecord(t *testing.T) {
-	for _, n := range []int{MaxBarrier, maxBarrierPayloads / maxBarrierPayload} {
+	for _, n := range []int{maxBarrier, maxBarrierPayloads / maxBarrierPayload} {
 		r := barrierRecord{Barrier: n, Generation: 1}
 		entries := map[string]barrierEntry{}
 		for i := range n {

@@ -12,7 +12,7 @@ import (
 
 // Limits of a latch.
 const (
-	MaxLatch     = 1000 // of its count
+	maxLatch     = 1000 // of its count
 	maxLatchKeys = 64   // bytes of a key
 )
 
@@ -31,7 +31,7 @@ type latchRecord struct {
 }
 
 // NewLatch is the latch with this name on the session's node, which opens when n keys are done, 1 to
-// MaxLatch.
+// 1,000.
 func NewLatch(s *client.Session, name string, n int) *Latch {
 	valid := func(r *latchRecord) bool { return r.Latch > 0 }
 	return &Latch{sharedRecord[latchRecord]{s, name, "latch", 1, valid}, n}
@@ -95,8 +95,8 @@ func (l *Latch) isOpen(r *latchRecord) (bool, error) {
 }
 
 func (l *Latch) check() error {
-	if l.n < 1 || l.n > MaxLatch {
-		return protocol.Errorf(protocol.StatusBadRequest, "latch counts %d keys; it must be 1 to %d", l.n, MaxLatch)
+	if l.n < 1 || l.n > maxLatch {
+		return protocol.Errorf(protocol.StatusBadRequest, "latch counts %d keys; it must be 1 to %d", l.n, maxLatch)
 	}
 	return nil
 }
