@@ -5,6 +5,7 @@ package bench
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,7 @@ import (
 // Where the baseline is, seen from the root of the repository, where the programs run.
 const (
 	peersPage  = "bench/COMPARISON.md"
-	baseline   = "bench/results/baseline"
+	baseline   = "bench/results/baseline.json"
 	peersBegin = "<!-- measured: written by `bench adopt` -->\n"
 	peersEnd   = "<!-- end of measured -->\n"
 )
@@ -34,7 +35,7 @@ func adoptCommand(args []string) error {
 	if page, err = r.inPeersPage(page); err != nil {
 		return err
 	}
-	if err := r.saveAs(filepath.FromSlash(baseline)); err != nil {
+	if err := save(map[string]func(io.Writer) error{filepath.FromSlash(baseline): r.WriteJSON}); err != nil {
 		return err
 	}
 	return os.WriteFile(peersPage, page, 0o644)
@@ -91,12 +92,12 @@ func (r *Report) excerpt() string {
 	}
 	failed := r.failures()
 	if failed != "" {
-		failed = "Some measurements failed and have no figures; that page says why:\n\n" + failed + "\n"
+		failed = "Some measurements failed and have no figures; that file says why:\n\n" + failed + "\n"
 	}
 	return fmt.Sprintf("\n%s\nMedians of %d rounds of %s seconds on %d cores (%s), shared by servers and load.\n"+
 		"Every system writes durably before it answers, and an append is made durable there in %s ms.\n"+
-		"A pair locks and unlocks a name that nobody else wants. %sAll figures, their spread and the\n"+
-		"versions: [%s.md](%s.md).\n\n%s",
+		"A pair locks and unlocks a name that nobody else wants. %sAll figures by round, and the\n"+
+		"versions: [%s](%s).\n\n%s",
 		table, r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, digits(r.Machine.Fsync), empty,
 		filepath.Base(baseline), strings.TrimPrefix(baseline, "bench/"), failed)
 }

@@ -92,11 +92,7 @@ func (r *Report) Name() string {
 // Save writes the report as JSON and as a table into a folder, and returns the name of the JSON.
 func (r *Report) Save(dir string) (string, error) {
 	name := filepath.Join(dir, r.Name())
-	return name + ".json", r.saveAs(name)
-}
-
-func (r *Report) saveAs(name string) error {
-	return save(map[string]func(io.Writer) error{name + ".json": r.WriteJSON, name + ".md": r.WriteTable})
+	return name + ".json", save(map[string]func(io.Writer) error{name + ".json": r.WriteJSON, name + ".md": r.WriteTable})
 }
 
 // save writes files that others may read, each in the place of a regular one or of none. All are
