@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -60,14 +61,23 @@ func (p *part) usable(now int64, g *grant) bool {
 	return now < g.until && g.gen == p.gen && compareLeaders(g.bucketEpoch, g.leaderEpoch, p.bucketEpoch, p.leaderEpoch) >= 0
 }
 
+// mostHeld is how many acquires of a client are open at the server: of a connection's window they leave the most to
+// other requests. From half of it on only the first call of each leaf is asked for.
+const mostHeld = protocol.MaxLimitHeld
+
 // request opens an ask for a call.
 func (m *machine) request(now int64, c *call, a *ask) {
 	p := a.part
 	if a.open || now < a.at || !p.joined || p.session == 0 {
 		return
 	}
+	if !c.try && (m.wanted >= mostHeld || m.wanted >= mostHeld/2 && a.leaves[0].asks > 0) {
+		a.at = now + demandGap
+		return
+	}
 	m.seq++
 	a.seq, a.open = m.seq, true
+	m.wanted, p.wanted = m.wanted+1, append(p.wanted, a.seq)
 	p.acquires++
 	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Seq: a.seq, Amount: c.amount, Hold: !c.try}
 	if c.try {
@@ -96,6 +106,7 @@ func (m *machine) withdraw(now int64, a *ask) {
 		return
 	}
 	a.granted = false
+	m.unwant(a)
 	if p.session == 0 {
 		return
 	}
@@ -105,6 +116,9 @@ func (m *machine) withdraw(now int64, a *ask) {
 
 // askAgain withdraws what is open at a former leader, which may never answer.
 func (m *machine) askAgain(now int64, l *leaf) {
+	if l.stock != nil { // it may have given the room for them to others
+		m.unstock(now, l)
+	}
 	if c := l.restocks; c != nil {
 		m.withdraw(now, c.asks[0])
 	}
@@ -126,11 +140,27 @@ func (a *ask) closed() {
 }
 
 // used notes that the units of an ask were used. The server hears of it by the next request.
-func (a *ask) used() {
+func (m *machine) used(a *ask) {
 	if a.granted && a.grant.gen == a.part.gen {
 		a.part.used = append(a.part.used, a.seq)
 	}
 	a.granted = false
+	m.unwant(a)
+}
+
+// unwant notes that nothing of an acquire is wanted any more.
+func (m *machine) unwant(a *ask) {
+	if i, ok := slices.BinarySearch(a.part.wanted, a.seq); ok {
+		m.wanted, a.part.wanted = m.wanted-1, slices.Delete(a.part.wanted, i, i+1)
+	}
+}
+
+// wantsFrom is the first acquire that a part wants something of; at is the number of what says so.
+func (p *part) wantsFrom(at uint64) uint64 {
+	if len(p.wanted) == 0 {
+		return at
+	}
+	return p.wanted[0]
 }
 
 // report says which units were used, of those that no request has said yet.

@@ -165,11 +165,17 @@ func (l *leaf) install(now int64, x *protocol.LimitLease, until int64) {
 	l.bucket.Store(newBucket(now, x.Rate, x.Burst, level, until))
 }
 
+// empty takes the units for Allow away, and returns what is left of them.
+func (l *leaf) empty(now int64) (left int64) {
+	left = l.bucket.Load().close(now)
+	l.bucket.Store(newBucket(now, 0, 0, 0, math.MinInt64))
+	return left
+}
+
 // drop gives up the lease.
 func (l *leaf) drop(now int64) {
-	l.bucket.Load().close(now)
 	l.statement, l.rate, l.burst, l.remote = nil, 0, 0, false
-	l.bucket.Store(newBucket(now, 0, 0, 0, math.MinInt64))
+	l.empty(now)
 }
 
 // unreachable has the floor count, if there is one: the server cannot be reached.

@@ -1,6 +1,10 @@
 package ratelimit
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // machine is the part of a client in rate limits as a pure state machine: it knows no clock, sends
 // nothing and starts no goroutine. Calls carry the time, in ns of any clock, and [machine.take]
@@ -15,10 +19,11 @@ import "github.com/signalbox-dev/signalbox/protocol"
 //   - A call of several leaves asks for units of those without a lease, and takes of the others when
 //     it has them. Meanwhile those behind it pass.
 type machine struct {
-	parts []*part
-	seq   uint64 // of the latest refresh or acquire: a tree that is opened again has higher ones than before
-	out   []action
-	ended []*call
+	parts  []*part
+	seq    uint64 // of the latest refresh or acquire: a tree that is opened again has higher ones than before
+	wanted int    // acquires that are wanted, of all parts
+	out    []action
+	ended  []*call
 }
 
 // Times in ns.
@@ -68,9 +73,10 @@ type part struct {
 	forgotten           bool   // the server knows of no leaf, and none is open
 	opened              chan struct{}
 
-	back  uint64   // number of the latest acquire that was withdrawn, until the server knows
-	used  []uint64 // numbers of acquires whose units were used, which the server does not know yet
-	clock leaderClock
+	back   uint64   // number of the latest acquire that was withdrawn, until the server knows
+	wanted []uint64 // numbers of acquires that are wanted: the server holds them, or their units are to be used
+	used   []uint64 // numbers of acquires whose units were used, which the server does not know yet
+	clock  leaderClock
 
 	refreshes, failed, acquires uint64
 
@@ -155,6 +161,7 @@ func (m *machine) release(now int64, l *leaf, err error) (left chan struct{}) {
 		return nil
 	}
 	m.fail(now, l, err)
+	m.restock(now, l)
 	l.drop(now)
 	last := len(p.leaves) - 1
 	p.leaves[l.place] = p.leaves[last]
@@ -235,7 +242,7 @@ func (m *machine) enqueue(now int64, c *call) {
 	for _, l := range c.leaves {
 		m.step(now, l.part)
 	}
-	if l := c.leaves[0]; c.try && !c.finished && len(c.leaves) == 1 && l.queued.Load() > mostOpen {
+	if l := c.leaves[0]; c.try && !c.finished && len(c.leaves) == 1 {
 		m.tryBehind(now, l, c)
 	}
 	for _, l := range c.leaves {
@@ -306,24 +313,23 @@ func (m *machine) attached(now int64, p *part, session, node uint64) {
 	p.bucketEpoch, p.leaderEpoch, p.knows, p.tryAt, p.due, p.used, p.back, p.clock = 0, 0, [2]uint64{}, 0, now, nil, 0, leaderClock{}
 	p.closed = nil // of the one before, which is no participant any more
 	p.outdated()
-	for _, l := range p.leaves {
-		m.detach(l)
-	}
+	m.detach(now, p)
 	m.step(now, p)
 }
 
-// detach forgets what is asked for a leaf's calls.
-func (m *machine) detach(l *leaf) {
-	l.stock, l.restocks, l.asks = nil, nil, 0
-	for _, c := range l.queue.first.calls {
-		for _, a := range c.asks {
-			if a.open {
-				a.closed()
-			}
+// detach forgets what was asked of the leader of a session that has ended, and what it gave.
+func (m *machine) detach(now int64, p *part) {
+	m.wanted -= len(p.wanted)
+	p.wanted = nil
+	for _, l := range p.leaves {
+		if l.stock != nil {
+			l.empty(now)
 		}
-		c.asks = nil
+		l.stock, l.restocks, l.asks = nil, nil, 0
+		for _, c := range l.queue.first.calls {
+			c.asks = slices.DeleteFunc(c.asks, func(a *ask) bool { return a.part == p })
+		}
 	}
-	l.asks = 0
 }
 
 // lost notes that a part's session has ended. With an error there will be no other one.
@@ -331,8 +337,8 @@ func (m *machine) lost(now int64, p *part, err error) {
 	p.session, p.err, p.wakeKnown = 0, err, false
 	p.gen++
 	p.joined, p.joining, p.refreshing = false, false, false
+	m.detach(now, p)
 	for _, l := range p.leaves {
-		m.detach(l)
 		if err != nil {
 			m.fail(now, l, err)
 		}

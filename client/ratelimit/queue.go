@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"errors"
-	"math"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -128,10 +127,16 @@ func (l *leaf) open() (amount uint64) {
 	return amount
 }
 
-// tryBehind answers a call that does not wait, and has so many before it that its place would not be looked at.
+// tryBehind answers a call that does not wait, where nobody else does: it has a lease, whose units it lacks, or so many
+// calls before it that its place would not be looked at.
 func (m *machine) tryBehind(now int64, l *leaf, c *call) {
 	a := c.askOf(c.leaves)
-	if b := l.deciding(now); b == nil || b.rate == 0 {
+	b := l.deciding(now)
+	leased := b != nil && b.rate > 0
+	if !leased && l.queued.Load() <= mostOpen {
+		return
+	}
+	if !leased {
 		m.request(now, c, a)
 	}
 	if !a.open {
@@ -240,7 +245,7 @@ func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool
 		}
 	}
 	for _, a := range c.asks {
-		a.used()
+		m.used(a)
 	}
 	m.finish(now, c, nil)
 	return 0, false
@@ -268,7 +273,9 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 	}
 	x.closed()
 	x.granted, x.grant = granted, g
-	if granted && !p.usable(now, &g) {
+	if !granted {
+		m.unwant(x)
+	} else if !p.usable(now, &g) {
 		m.withdraw(now, x)
 		granted = false
 	}
@@ -303,7 +310,7 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 	case errors.Is(err, protocol.StatusBadRequest): // an alter came between
 		m.finish(now, c, err)
 	case granted && len(c.leaves) == 1:
-		x.used()
+		m.used(x)
 		m.finish(now, c, nil)
 	}
 }
@@ -344,14 +351,13 @@ func (m *machine) restock(now int64, l *leaf) {
 func (m *machine) unstock(now int64, l *leaf) {
 	c, level := l.stock, int64(0)
 	l.stock = nil
-	if b := l.bucket.Load(); b.rate == 0 {
-		level = b.close(now)
-		l.bucket.Store(newBucket(now, 0, 0, 0, math.MinInt64))
+	if l.bucket.Load().rate == 0 {
+		level = l.empty(now)
 	}
 	if level == int64(c.amount) {
 		m.withdraw(now, c.asks[0])
 	} else {
-		c.asks[0].used()
+		m.used(c.asks[0])
 		l.unitsBy = now + unitsWanted
 	}
 }

@@ -85,7 +85,7 @@ func (m *machine) describe(now int64, p *part) {
 		return
 	}
 	m.seq++
-	q.Seq, p.refreshing, p.wakeKnown = m.seq, true, false
+	q.Seq, q.Open, p.refreshing, p.wakeKnown = m.seq, p.wantsFrom(m.seq), true, false
 	p.refreshes++
 	m.send(now, a)
 }
@@ -96,7 +96,7 @@ func (m *machine) refresh(now int64, p *part) {
 	m.seq++
 	p.sent, p.due, p.refreshing = now, 0, true
 	p.refreshes++
-	q := &protocol.LimitRefresh{Session: p.session, Path: []byte(p.root), Seq: m.seq}
+	q := &protocol.LimitRefresh{Session: p.session, Path: []byte(p.root), Seq: m.seq, Open: p.wantsFrom(m.seq)}
 	a := action{kind: doRefresh, part: p, msg: q}
 	some := min(len(p.opening), protocol.MaxLimitLeaves)
 	for _, l := range p.opening[:some] {

@@ -24,10 +24,10 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //
 //	at +50
 //	    ms pass; the machine is called whenever it wants to be
-//	session N | lost [final]
+//	session N [ROOT] | lost [ROOT] [final]
 //	    the parts of api and of other get a session; it ends, with final for good
 //	open PATH | close PATH
-//	wait PATH[+PATH ...] n ... | allow PATH n | give-up CALL
+//	wait PATH[+PATH ...] n ... | try PATH n | allow PATH n | give-up CALL
 //	joined, left [ROOT]
 //	refreshed [ROOT] [leader=n] [length=ms] [again], PATH [rate=n] [burst=n] [level=n] [most=n]
 //	        [floor=n] [remote] [missing], PATH ...
@@ -123,15 +123,20 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		x.pass(int64(number(words[1])) * 1e6)
 	case "session":
 		for _, p := range x.m.parts {
-			x.m.attached(x.now, p, number(words[1]), 1)
+			if len(words) == 2 || p.root == words[2] {
+				x.m.attached(x.now, p, number(words[1]), 1)
+			}
 		}
 	case "lost":
 		var err error
-		if len(words) > 1 {
+		if words[len(words)-1] == "final" {
 			err = protocol.Errorf(protocol.StatusSessionExpired, "the session has ended")
 		}
 		for _, p := range x.m.parts {
-			x.m.lost(x.now, p, err)
+			if err != nil || len(words) == 1 || p.root == words[1] {
+				x.m.lost(x.now, p, err)
+				x.sent = slices.DeleteFunc(x.sent, func(a action) bool { return a.part == p })
+			}
 		}
 	case "open":
 		root, _, _ := strings.Cut(words[1], "/")
@@ -139,9 +144,9 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 	case "close":
 		x.m.release(x.now, x.leaves[words[1]], ErrClosed)
 		delete(x.leaves, words[1])
-	case "wait":
+	case "wait", "try":
 		for _, n := range words[2:] {
-			c := &call{amount: amount(n)}
+			c := &call{amount: amount(n), try: verb == "try"}
 			for path := range strings.SplitSeq(words[1], "+") {
 				x.leaves[path].attempt(c.amount)
 				c.leaves = append(c.leaves, x.leaves[path])
@@ -149,6 +154,9 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 			x.list = append(x.list, c)
 			x.calls[c] = len(x.list)
 			x.m.enqueue(x.now, c)
+			if c.try && c.heard && !c.finished {
+				x.say("  it would wait")
+			}
 		}
 	case "allow":
 		l, n := x.leaves[words[1]], amount(words[2])
@@ -302,6 +310,9 @@ func describeAction(a *action) string {
 		}
 	case *protocol.LimitRefresh:
 		fmt.Fprintf(&b, "refresh %s, knows leader %d", q.Path, q.LeaderEpoch)
+		if q.Open != q.Seq {
+			fmt.Fprintf(&b, ", wants acquire %d", q.Open)
+		}
 		for i := range q.Leaves {
 			f := &q.Leaves[i]
 			fmt.Fprintf(&b, ", %s", f.Path)

@@ -683,7 +683,7 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		l.held[x.origins] = m
 		return nil, nil
 	case *protocol.LimitRefresh:
-		ask := core.Refresh{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Leadership: core.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}}
+		ask := core.Refresh{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Leadership: core.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}, Open: q.Open}
 		for i := range q.Leaves {
 			f := &q.Leaves[i]
 			ask.Leaves = append(ask.Leaves, core.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need, Elsewhere: f.Elsewhere, Denied: f.Denied, Held: leaseOf(f.Statement), Presented: len(f.Statement) > 0, Closed: f.Closed})

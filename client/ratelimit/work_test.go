@@ -16,7 +16,8 @@ type workTest struct {
 	p     *part
 	now   int64
 	asked []*action
-	at    int64 // when these are answered
+	at    int64              // when these are answered
+	held  map[uint64]*action // acquires, of a server that holds them until they are given up; nil: it refuses them
 
 	refreshed func(*protocol.LimitRefresh, *protocol.LimitRefreshReply) // sees a refresh, and changes its answer
 }
@@ -43,6 +44,12 @@ func (x *workTest) drive() {
 	asked := x.asked
 	x.asked = nil
 	for _, a := range asked {
+		if q, ok := a.msg.(*protocol.LimitAcquire); ok && x.held != nil {
+			if delete(x.held, q.Back); q.Hold {
+				x.held[q.Seq] = a
+				continue
+			}
+		}
 		x.m.answered(x.now, a, x.answer(a), nil)
 		x.drive()
 	}
@@ -273,5 +280,41 @@ func TestOtherTreesRest(t *testing.T) {
 	}
 	if n := looks() - before; n > 0 {
 		t.Errorf("100 steps of one tree looked %d times at leaves of others", n)
+	}
+}
+
+// TestHeldLeaveRoom: the acquires of a program leave most of a connection's window to other requests, at however many
+// limits it waits. When one ends another one is sent.
+func TestHeldLeaveRoom(t *testing.T) {
+	x := newWorkTest()
+	x.held = map[uint64]*action{}
+	var calls []*call
+	for i := range 2_000 {
+		l := x.m.open(x.now, x.p, fmt.Sprintf("api/%d", i))
+		for range 2 {
+			c := &call{leaves: []*leaf{l}, amount: 1000}
+			x.m.enqueue(x.now, c)
+			calls = append(calls, c)
+		}
+		x.drive()
+	}
+	given := 0
+	for _, left := range []int{4_000, 3_000, 1_000, 100, 0} {
+		for ; len(calls) > left; calls = calls[:len(calls)-1] {
+			if c := calls[len(calls)-1]; len(c.asks) > 0 && c.asks[0].open {
+				given++
+			}
+			x.m.cancel(x.now, calls[len(calls)-1], context.Canceled)
+		}
+		x.pass(1_000)
+		if want := min(left, mostHeld); len(x.held) > want || len(x.held) < want/2 {
+			t.Errorf("of %d calls that wait %d are held by the server, want %d", left, len(x.held), want)
+		}
+		if len(x.held) != x.m.wanted || len(x.p.wanted) != x.m.wanted {
+			t.Errorf("the server holds %d, and the client wants %d and %d", len(x.held), x.m.wanted, len(x.p.wanted))
+		}
+	}
+	if given == 0 {
+		t.Error("nothing was withdrawn")
 	}
 }

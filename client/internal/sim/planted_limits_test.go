@@ -62,6 +62,31 @@ var limitFaults = []plantedFault{
 		[]string{"rate >= held.Rate && burst >= held.Burst || l.blocked == 0", "rate >= held.Rate || l.blocked == 0"},
 		"shard/ratelimit", "TestScripts", "",
 	},
+	{ // the next leader may give the room for them to others
+		"limit-stock-outlives-leader", "client/ratelimit/grant.go",
+		[]string{"if l.stock != nil { //", "if l.stock != nil && l.users == 0 { //"},
+		"client/ratelimit", "TestScripts", "",
+	},
+	{ // what a call has of another node is lost with the session at this one
+		"limit-detached-everywhere", "client/ratelimit/machine.go",
+		[]string{"return a.part == p }", "return a.part != nil }"},
+		"client/ratelimit", "TestScripts", "",
+	},
+	{ // what withdraws an acquire waits behind those that are held
+		"limit-window-full", "client/ratelimit/grant.go",
+		[]string{"if !c.try && (m.wanted >= mostHeld ||", "if !c.try && (m.wanted < 0 ||"},
+		"client/ratelimit", "TestHeldLeaveRoom", "",
+	},
+	{
+		"limit-try-unanswered", "client/ratelimit/machine.go",
+		[]string{"c.try && !c.finished && len(c.leaves) == 1 {", "c.try && !c.finished && l.queued.Load() > mostOpen {"},
+		"client/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-wants-unsaid", "client/ratelimit/refreshes.go",
+		[]string{"Seq: m.seq, Open: p.wantsFrom(m.seq)}", "Seq: m.seq, Open: m.seq}"},
+		"client/ratelimit", "TestScripts", "",
+	},
 	{
 		"limit-leases-outlive-deletion", "shard/ratelimit/tree.go",
 		[]string{"deletedPath{path, t.unusedFrom(), ", "deletedPath{path, t.clock, "},
