@@ -67,6 +67,32 @@ func TestGracefulStop(t *testing.T) {
 	}
 }
 
+// TestStopWithHeldCalls: calls that wait for units of a rate limit do not hold up the stop of an instance that is
+// alone: they may wait for ever.
+func TestStopWithHeldCalls(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(c *server.Config) { c.ShutdownTimeout = 10 * wait })
+	r := connect(t, s)
+	c := newLimitClient(r, r.node(), 1)
+	c.mustCreate("api", protocol.LimitConfig{Rate: 1}) // a unit in 1,000 s
+	c.join("api")
+	if _, err := c.acquire("api", 1000); err != nil {
+		t.Fatal(err)
+	}
+	c.send(protocol.KindLimitAcquire, c.tree("api"), &protocol.LimitAcquire{Session: c.id, Path: []byte("api"), Seq: 100, Amount: 1000, Hold: true,
+		Leaves: []protocol.LimitNeed{{Path: []byte("api")}}})
+	await.True(t, "the call waits", func() bool { return c.describe("api").Resources[0].Waiting > 0 })
+	stopped := make(chan error, 1)
+	go func() { stopped <- shutdown(s) }()
+	if g := c.closed(); g == nil || g.Status != protocol.StatusUnavailable {
+		t.Fatalf("goodbye is %+v", g)
+	}
+	_ = c.nc.Close()
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+}
+
 // shutdown stops a server gracefully. On a busy machine closing may take longer than the stop, and
 // is awaited.
 func shutdown(s *instance) error {

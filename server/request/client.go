@@ -32,6 +32,7 @@ type Client struct {
 	tokenHash  atomic.Pointer[[meta.HashLen]byte]
 	awaitsMap  atomic.Bool  // a request was refused since the last announcement of a map
 	unanswered atomic.Int32 // Invariant: 0 <= unanswered <= window + 1
+	held       atomic.Int32 // of these, those that wait for units of a rate limit
 
 	pageMu sync.Mutex // held around the opening of a stream and its reply, and around each page; before a shard's locks
 
@@ -42,8 +43,8 @@ type Client struct {
 // Identity is who the client is, by its hello.
 func (c *Client) Identity() string { return c.identity }
 
-// Unanswered is how many of its requests are not answered yet.
-func (c *Client) Unanswered() int { return int(c.unanswered.Load()) }
+// Unanswered is how many of its requests are not answered yet, without those that wait for units of a rate limit.
+func (c *Client) Unanswered() int { return int(c.unanswered.Load() - c.held.Load()) }
 
 // cycle is what one reading goroutine has for the connections that it reads, one after another: the
 // time of the read, the reads that it gathers, and buffers.

@@ -83,7 +83,11 @@ func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquir
 		ask.Leaves = append(ask.Leaves, string(q.Leaves[i].Path))
 		ask.Demands = append(ask.Demands, q.Leaves[i].Demand)
 	}
-	return leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask)
+	err := leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask)
+	if err == nil {
+		x.it.conn.held.Add(1)
+	}
+	return err
 }
 
 // admit admits the calls that wait, behind the same barrier.
@@ -97,6 +101,7 @@ func (o *Outbox) AnswerLimit(d Shard, a *ratelimit.Answer) bool {
 	if c == nil {
 		return false
 	}
+	c.held.Add(-1)
 	if a.Err != nil {
 		e := asError(a.Err)
 		o.RejectByShard(c, d, protocol.KindLimitAcquire, a.To.Request, e.Status, e.Refusal, e.Message)

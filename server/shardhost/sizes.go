@@ -6,7 +6,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/ratelimit"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -36,35 +35,4 @@ func (c *sizeCounter) count(rep *replica.Shard, now time.Duration) *governor.Sha
 		c.last.Store(last)
 	}
 	return &last.sizes
-}
-
-// limitSink tells sessions what the leader of a shard's rate limits has for them.
-type limitSink struct {
-	host     *Shard
-	notified atomic.Uint64
-}
-
-var _ replica.LimitSink = (*limitSink)(nil)
-
-// NotifyLimit implements replica.LimitSink.
-func (s *limitSink) NotifyLimit(node uint64, name string, session, revision uint64) {
-	s.notified.Add(1)
-	s.host.hubs.Limits.Notify(node, name, session, revision)
-}
-
-// AnswerLimit implements replica.LimitSink.
-func (s *limitSink) AnswerLimit(a *ratelimit.Answer) bool {
-	o := s.host.serving.Requests.BorrowOutbox()
-	defer s.host.serving.Requests.ReturnOutbox(o)
-	return o.AnswerLimit(s.host, a)
-}
-
-// FlushLimits implements replica.LimitSink.
-func (s *limitSink) FlushLimits() { s.host.serving.Requests.Flush() }
-
-// ContainLimits implements replica.LimitSink.
-func (s *limitSink) ContainLimits() {
-	if v := recover(); v != nil {
-		s.host.serving.Requests.Panicked("rate limits", v)
-	}
 }

@@ -161,14 +161,12 @@ func (r *RateLimits) AdmitIn(logTime uint64) (in uint64, ok bool) {
 	return at - min(at, logTime), true
 }
 
-// AnswerLost answers the calls of trees that are led elsewhere now. It reports whether there were some.
-func (r *RateLimits) AnswerLost(answer func(*ratelimit.Answer) bool) bool {
-	some := len(r.lost) > 0
+// AnswerLost answers the calls of trees that are led elsewhere now.
+func (r *RateLimits) AnswerLost(answer func(*ratelimit.Answer) bool) {
 	for _, from := range r.lost {
 		answer(&ratelimit.Answer{To: from, Err: errLedElsewhere})
 	}
 	r.lost = r.lost[:0]
-	return some
 }
 
 // lose notes that nobody admits the calls of a tree any more.

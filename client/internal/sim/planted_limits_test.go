@@ -87,6 +87,11 @@ var limitFaults = []plantedFault{
 		[]string{"Seq: m.seq, Open: p.wantsFrom(m.seq)}", "Seq: m.seq, Open: m.seq}"},
 		"client/ratelimit", "TestScripts", "",
 	},
+	{ // a stop waits for calls that wait for ever
+		"limit-stop-waits", "server/request/client.go",
+		[]string{"c.unanswered.Load() - c.held.Load()", "c.unanswered.Load()"},
+		"server/integration", "TestStopWithHeldCalls", "",
+	},
 	{
 		"limit-leases-outlive-deletion", "shard/ratelimit/tree.go",
 		[]string{"deletedPath{path, t.unusedFrom(), ", "deletedPath{path, t.clock, "},

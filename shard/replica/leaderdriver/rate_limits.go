@@ -16,8 +16,9 @@ type LimitSink interface {
 	NotifyLimit(node uint64, name string, session, revision uint64)
 	// FlushLimits ends a series of calls.
 	FlushLimits()
-	// AnswerLimit answers a call that waited for units. False: nobody takes the answer any more.
-	AnswerLimit(*ratelimit.Answer) bool
+	// AnswerLimits runs fn, whose answers to calls that waited for units are sent together. False: nobody takes an answer
+	// any more.
+	AnswerLimits(fn func(answer func(*ratelimit.Answer) bool))
 	// ContainLimits is deferred around each series. It recovers a panic.
 	ContainLimits()
 }
@@ -96,7 +97,7 @@ func (p *RateLimits) admit() {
 			defer p.mu.Unlock()
 			p.admitting = false
 			if ok && p.leads(m) {
-				p.leases.Admit(m, logTime, p.r.AnswerLimit)
+				p.r.AnswerLimits(func(answer func(*ratelimit.Answer) bool) { p.leases.Admit(m, logTime, answer) })
 			}
 			if !ok {
 				p.again = p.r.LogTime() + notConfirmed
@@ -120,9 +121,7 @@ func (p *RateLimits) begin(term uint64) {
 	defer p.mu.Unlock()
 	p.term, p.again = term, 0
 	p.leases.Reset()
-	if p.leases.AnswerLost(func(a *ratelimit.Answer) bool { return p.r.AnswerLimit(a) }) {
-		p.r.FlushLimits()
-	}
+	p.r.AnswerLimits(p.leases.AnswerLost)
 }
 
 // Tick implements Part: it notifies sessions that are to refresh at once.

@@ -40,10 +40,12 @@ func (r *limitReplica) LogTime() uint64 { return 1000 + uint64(time.Since(r.bega
 func (r *limitReplica) NotifyLimit(uint64, string, uint64, uint64) {
 	r.notified <- time.Now()
 }
-func (r *limitReplica) AnswerLimit(a *ratelimit.Answer) bool { r.answers <- *a; return true }
-func (r *limitReplica) Barrier(fn func(ok bool))             { go fn(!r.deposed.Load()) }
-func (r *limitReplica) FlushLimits()                         {}
-func (r *limitReplica) ContainLimits()                       {}
+func (r *limitReplica) AnswerLimits(fn func(func(*ratelimit.Answer) bool)) {
+	fn(func(a *ratelimit.Answer) bool { r.answers <- *a; return true })
+}
+func (r *limitReplica) Barrier(fn func(ok bool)) { go fn(!r.deposed.Load()) }
+func (r *limitReplica) FlushLimits()             {}
+func (r *limitReplica) ContainLimits()           {}
 
 // apply applies a command, and returns the reply.
 func (r *limitReplica) apply(kind shard.CommandKind, body []byte) (reply shard.Event) {
@@ -197,7 +199,7 @@ func (r *limitReplica) acquire(p *RateLimits, request, amount uint64) {
 			if err := l.Acquire(m, r.LogTime(), 1, []byte("api"), &q); err != nil {
 				r.Fatal(err)
 			}
-			l.Admit(m, r.LogTime(), r.AnswerLimit)
+			r.AnswerLimits(func(answer func(*ratelimit.Answer) bool) { l.Admit(m, r.LogTime(), answer) })
 		})
 	})
 }
