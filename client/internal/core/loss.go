@@ -136,8 +136,9 @@ type trouble struct {
 	by      uint64        // the instance that answered it; 0: it is not known
 	until   time.Duration // the time before that is accounted for
 	spent   [stoodStill]time.Duration
-	silent  uint64        // the only instance that was not reached since one answered; 0: none
-	streak  time.Duration // for how long that one was not
+	silent  []uint64      // the instances that were not reached since one answered
+	streak  time.Duration // for how long they were not
+	well    uint64        // the instance that answered last that it does not lead, if it did not fail since
 	steps   []lossStep    // the latest
 }
 
@@ -232,7 +233,7 @@ func noteFailure(e *Engine, s *Session, instance uint64, heard time.Duration, er
 	}
 	t := accountOf(e, s)
 	cause := causeOf(err)
-	if t.add(e, instance, heard, cause); cause == unreachable && heard == e.now {
+	if t.add(e, instance, heard, cause, true); cause == unreachable && heard == e.now {
 		cause = answeredLate
 	}
 	if n := len(t.steps); n > 0 {
@@ -279,13 +280,16 @@ func (t *trouble) spend(e *Engine, cause lossCause, to time.Duration) (d time.Du
 // paused accounts for the time before a request was sent: what came last is why it was not sooner.
 func (t *trouble) paused(e *Engine, sent time.Duration) {
 	if n := len(t.steps); n > 0 {
-		t.spend(e, t.steps[n-1].cause, sent)
+		cause := t.steps[n-1].cause
+		if d := t.spend(e, cause, sent); cause == unreachable {
+			t.streak += d
+		}
 	}
 }
 
 // add accounts for the time until now. An instance that was heard in it did answer, if not for the
-// session.
-func (t *trouble) add(e *Engine, instance uint64, heard time.Duration, cause lossCause) {
+// session. failed: it will not answer any more.
+func (t *trouble) add(e *Engine, instance uint64, heard time.Duration, cause lossCause, failed bool) {
 	if cause != unreachable {
 		t.spend(e, cause, e.now)
 		t.heardFrom(instance, cause)
@@ -301,24 +305,35 @@ func (t *trouble) add(e *Engine, instance uint64, heard time.Duration, cause los
 		}
 	}
 	d := t.spend(e, unreachable, e.now)
-	switch {
-	case d < minStall: // it may answer yet
-	case t.streak == 0:
-		t.silent = instance
-	case t.silent != instance:
-		t.silent = 0
-	}
 	t.streak += d
+	if !failed && d < minStall { // it may answer yet
+		return
+	}
+	if !slices.Contains(t.silent, instance) {
+		t.silent = append(t.silent, instance)
+	}
+	if instance == t.well || instance == 0 {
+		t.well = 0
+	}
 }
 
-// heardFrom notes that an instance speaks. If it is another one than the only one that was silent, that
-// is the leader, and the network is well.
+// heardFrom notes that an instance speaks. If it is none of those that were silent, the network is well,
+// and the leader is among them.
 func (t *trouble) heardFrom(instance uint64, cause lossCause) {
-	if cause == noLeader && t.silent != 0 && t.silent != instance {
-		t.spent[unreachable] -= t.streak
-		t.spent[noLeader] += t.streak
+	if t.well = 0; cause == noLeader {
+		if !slices.Contains(t.silent, instance) && !slices.Contains(t.silent, 0) {
+			t.others()
+		}
+		t.well = instance
 	}
-	t.silent, t.streak = 0, 0
+	t.silent, t.streak = t.silent[:0], 0
+}
+
+// others notes that those that were silent are not all instances: one of them should have led.
+func (t *trouble) others() {
+	t.spent[unreachable] -= t.streak
+	t.spent[noLeader] += t.streak
+	t.streak = 0
 }
 
 // end accounts for the time until the end of the session.
@@ -331,18 +346,21 @@ func (t *trouble) end(e *Engine, s *Session) {
 		if heard > x.sent { // it reads what the instance sends, which has not answered this
 			heard = e.now
 		}
-		t.add(e, x.on.instance, heard, unreachable)
+		t.add(e, x.on.instance, heard, unreachable, false)
 	case a != nil:
 		heard := a.conn.heard
 		if a.conn.keepAlive.unheard <= heard {
 			heard = e.now
 		}
-		t.add(e, a.conn.instance, heard, unreachable)
+		t.add(e, a.conn.instance, heard, unreachable, false)
 	case len(t.steps) > 0:
 		x := &t.steps[len(t.steps)-1]
-		t.add(e, x.instance, 0, x.cause)
+		t.add(e, x.instance, 0, x.cause, false)
 	default:
-		t.add(e, 0, 0, unreachable)
+		t.add(e, 0, 0, unreachable, false)
+	}
+	if t.well != 0 {
+		t.others()
 	}
 }
 

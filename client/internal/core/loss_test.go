@@ -26,7 +26,7 @@ var plantedCauses = map[string]string{
 	"process stopped": "process_stood_still", "machine asleep": "machine_slept",
 	"connections reset": "unreachable", "packets dropped": "unreachable", "packets to the instances dropped": "unreachable",
 	"packets from the instances dropped": "unreachable", "no such host": "unreachable",
-	"no quorum": "no_leader", "nobody leads": "no_leader", "leader alone cut off": "no_leader",
+	"no quorum": "no_leader", "nobody leads": "no_leader", "majority down": "no_leader", "leader alone cut off": "no_leader",
 	"disk of the leader hangs": "answered_late",
 	"token revoked":            "refused", "right taken away": "refused", "limit reached": "overloaded",
 	"session killed": "session_ended_by_operator", "node deleted": "node_deleted", "node deleted in an outage": "node_deleted", "session taken over": "taken_over",
@@ -50,7 +50,7 @@ func (k *worldConn) breaks() bool {
 		k.toClient = nil
 	}
 	switch {
-	case w.is("connections reset", "no such host"):
+	case w.is("connections reset", "no such host"), w.is("majority down") && k.instance != w.survivor():
 		k.broken = true
 	case w.is("node deleted in an outage") && !k.refuses:
 		k.broken = true // the event is lost with it
@@ -65,12 +65,15 @@ func (k *worldConn) breaks() bool {
 	return w.is("packets dropped") || alone
 }
 
+// survivor is the only instance that is left where most are down. It did not lead.
+func (w *world) survivor() uint64 { return w.leaders[homeShard(w.clients[0].s.ID)]%worldInstances + 1 }
+
 // dialFails ends an attempt to connect; true: it did, or it will.
 func (c *worldClient) dialFails(x *Conn, address string) bool {
 	w := c.w
 	var err error
 	switch {
-	case w.is("connections reset"):
+	case w.is("connections reset"), w.is("majority down") && address != fmt.Sprint("i", w.survivor()):
 		err = errors.New("connection refused")
 	case w.is("no such host"):
 		err = errors.New("no such host")
@@ -115,12 +118,12 @@ func (k *worldConn) plantedAnswer(h protocol.Header) bool {
 	switch {
 	case home && w.is("node deleted in an outage"):
 		return refuse(protocol.StatusSessionExpired, protocol.Failure{Message: protocol.NodeDropped})
-	case h.Kind == protocol.KindPing && w.is("no quorum", "nobody leads", "disk of the leader hangs"):
+	case h.Kind == protocol.KindPing && w.is("no quorum", "nobody leads", "majority down", "disk of the leader hangs"):
 		k.send(protocol.KindPong, h.ID, 0, nil)
 		return true
 	case home && w.is("no quorum"):
 		return refuse(protocol.StatusUnavailable, protocol.Failure{Message: "no quorum"})
-	case home && w.is("nobody leads"):
+	case home && w.is("nobody leads", "majority down"):
 		return refuse(protocol.StatusWrongShard, protocol.Failure{Shard: homeShard(k.c.s.ID), Term: 1, MapVersion: w.version})
 	case home && w.is("right taken away"):
 		return refuse(protocol.StatusForbidden, protocol.Failure{Message: "no right to use the node"})
@@ -266,10 +269,10 @@ func TestLosses(t *testing.T) {
 		if planted == "no_leader" && slices.ContainsFunc(w.plants, alone) {
 			missed, unheard := l.Since-worldTimeout/4, w.now-w.clients[0].othersHeard
 			switch {
-			case unheard > missed*2/3:
+			case unheard >= missed:
 				planted = "unreachable" // of no other instance it was known that it answered
 			case unheard > missed/3:
-				return // as long as each other, nearly: either is right
+				return // one answered, and then it was not asked for long: either is right
 			}
 		}
 		if matrix[planted] == nil {

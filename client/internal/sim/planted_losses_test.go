@@ -30,8 +30,13 @@ var lossFaults = []plantedFault{
 		"client/internal/core", "TestLosses", "",
 	},
 	{
+		"others-forgotten", lossFile, // only what none answers is unreachable
+		[]string{"\tif t.well != 0 {\n\t\tt.others()\n\t}\n", ""},
+		"client/internal/core", "TestLosses", "",
+	},
+	{
 		"pause-of-a-refusal", lossFile,
-		[]string{"\t\tt.spend(e, t.steps[n-1].cause, sent)\n", "\t\t_ = sent\n"},
+		[]string{"if d := t.spend(e, cause, sent); cause == unreachable {", "if d := sent - sent; cause == unreachable {"},
 		"client/internal/core", "TestLosses", "",
 	},
 }
