@@ -144,7 +144,7 @@ export class Lease {
     get held() {
         const ends = !this.over.signal.aborted && left(this.belief) <= 0;
         if (ends)
-            this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, {}, this.asked.failure));
+            this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, { loss: lossOf(this.asked.failure, this.claim.ttl) }, this.asked.failure));
         return !this.over.signal.aborted;
     }
     get signal() { void this.held; return this.lost.signal; }
@@ -198,6 +198,12 @@ export class Lease {
             }
         }
     }
+}
+/** Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran. */
+function lossOf(failure, ttl) {
+    const causes = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded", 503: "no_leader" };
+    const cause = failure ? causes[failure.status] ?? "unknown" : "unknown";
+    return { cause, since_ms: ttl, stood_ms: 0, steps: failure ? [failure.message] : [], advice: "" };
 }
 const givenSessions = new Map(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */

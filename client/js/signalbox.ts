@@ -170,7 +170,7 @@ export class Lease implements AsyncDisposable {
   /** Whether it may be relied on now. It looks at the clock. */
   get held(): boolean {
     const ends = !this.over.signal.aborted && left(this.belief) <= 0;
-    if (ends) this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, {}, this.asked.failure));
+    if (ends) this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, { loss: lossOf(this.asked.failure, this.claim.ttl) }, this.asked.failure));
     return !this.over.signal.aborted;
   }
   get signal(): AbortSignal { void this.held; return this.lost.signal; }
@@ -219,6 +219,12 @@ export class Lease implements AsyncDisposable {
   }
 }
 
+/** Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran. */
+function lossOf(failure: SignalboxError | undefined, ttl: number): Loss {
+  const causes: Record<number, string> = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded", 503: "no_leader" };
+  const cause = failure ? causes[failure.status] ?? "unknown" : "unknown";
+  return { cause, since_ms: ttl, stood_ms: 0, steps: failure ? [failure.message] : [], advice: "" };
+}
 const givenSessions = new Map<string | undefined, Claim>(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */
 class Claim {

@@ -456,7 +456,8 @@ var clientCases = []clientCase{
 			t.Errorf("it is %s", a.body)
 		}
 		two.stopped.Store(true)
-		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); a.Held || !a.Lost || a.Cause != "LeaseLost" {
+		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); a.Held || !a.Lost || a.Cause != "LeaseLost" ||
+			a.Loss != "unreachable" {
 			t.Errorf("after its other gateway stopped: %+v", a)
 		}
 	}},

@@ -6,44 +6,51 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// losses are why sessions ended, or lost leases, for requests that come after that: the latest 256.
+// losses are why sessions ended, or lost leases, for requests that come after that: the latest 256, one
+// of each session.
 type losses struct {
-	of   map[lossKey]*client.Loss
-	keys [256]lossKey // in the order in which they came, around
+	of   map[sessionName]noted
+	keys [256]sessionName // in the order in which they came, around
 	n    int
 }
 
-type lossKey struct {
-	session sessionName
-	lease   string // empty: the session ended
+// noted is the loss of a lease; empty: of the whole session, and so of all its leases.
+type noted struct {
+	lease string
+	loss  *client.Loss
+	n     int // its place in the order
 }
 
 // noteLoss keeps why a session has ended, or has lost a lease; nil: it is alive, or held. One that has moved
 // to another gateway lost nothing.
 func (s *session) noteLoss(lease string, why error) {
-	key, l := lossKey{s.sessionName, lease}, &s.api.losses
+	l := &s.api.losses
 	loss, ok := errors.AsType[*client.Loss](why)
 	s.api.mu.Lock()
 	defer s.api.mu.Unlock()
-	switch _, noted := l.of[key]; {
+	switch x, known := l.of[s.sessionName]; {
 	case !ok && why != nil && !errors.Is(why, client.ErrSessionClosed): // it says nothing new
-		return
 	case !ok, errors.Is(why, client.ErrTakenOver):
-		delete(l.of, key)
-		return
-	case noted:
-		l.of[key] = loss
-		return
+		if known && (lease == "" || lease == x.lease) {
+			delete(l.of, s.sessionName)
+		}
+	case known && x.lease == "" && lease != "": // it ended with its session
+	default:
+		at := &l.keys[l.n%len(l.keys)]
+		if x := l.of[*at]; x.loss != nil && x.n == l.n-len(l.keys) {
+			delete(l.of, *at)
+		}
+		*at, l.of[s.sessionName] = s.sessionName, noted{lease, loss, l.n}
+		l.n++
 	}
-	at := &l.keys[l.n%len(l.keys)]
-	l.n++
-	delete(l.of, *at)
-	*at, l.of[key] = key, loss
 }
 
 // lossOf is what noteLoss has kept; nil: nothing.
 func (s *session) lossOf(lease string) *client.Loss {
 	s.api.mu.Lock()
 	defer s.api.mu.Unlock()
-	return s.api.losses.of[lossKey{s.sessionName, lease}]
+	if x := s.api.losses.of[s.sessionName]; x.lease == "" || x.lease == lease {
+		return x.loss
+	}
+	return nil
 }

@@ -66,6 +66,10 @@ def _error(code: str, text: str, status: int, document: Dict[str, Any], kind: An
     e.code, e.status, e.document, e.sent, e.__cause__, e.loss = code, status, document, not code, cause, document.get("loss") or {}
     if isinstance(e, NotAcquired): e.holders = [x for x in document.get("holders") or [] if isinstance(x, dict)]
     return e
+def _loss(failure: Any, ttl: float) -> Dict[str, Any]:
+    """Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran."""
+    cause = {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded", 503: "no_leader"}.get(getattr(failure, "status", 0), "unknown")
+    return {"cause": cause if failure else "unknown", "since_ms": int(1000 * ttl), "stood_ms": 0, "steps": [str(failure)] * bool(failure), "advice": ""}
 def _whole(document: Dict[str, Any], key: str, least: int = 0, most: float = 2**53) -> bool:
     return type(document.get(key)) is int and least <= document[key] <= most
 def _judge(a: _Answer, takes: Sequence[int], kind: str, fits: Fits, where: str) -> _Answer:
@@ -111,7 +115,8 @@ class _Lease:
         """Whether it may be relied on now. It looks at the clock."""
         if self._state == "held" and _now() >= self._until: self._end("lost", self._late())
         return self._state == "held"
-    def _late(self) -> Error: return _error("", "%r was not renewed in time; acquire it again" % (self.name,), 0, {}, LeaseLost, self._failure)
+    def _late(self) -> Error:
+        return _error("", "%r was not renewed in time; acquire it again" % (self.name,), 0, {"loss": _loss(self._failure, self.ttl)}, LeaseLost, self._failure)
     def _end(self, state: str, cause: Optional[BaseException] = None, owed: bool = True) -> None:
         """Ends what is held, or a try to get it, once. What is owed is given back in the background."""
         core = self._core

@@ -1,0 +1,57 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// TestLossesAreBounded: the losses of the latest 256 sessions are kept, one of each. That of a session is
+// that of its leases too, and ends when the session begins again.
+func TestLossesAreBounded(t *testing.T) {
+	api := &API{losses: losses{of: make(map[sessionName]noted)}}
+	session := func(i int) *session { return &session{api: api, sessionName: sessionName{name: fmt.Sprint(i)}} }
+	wants := func(i int, lease, cause string) {
+		t.Helper()
+		got := ""
+		if l := session(i).lossOf(lease); l != nil {
+			got = l.Cause
+		}
+		if got != cause {
+			t.Errorf("session %d, lease %q: %q, want %q", i, lease, got, cause)
+		}
+	}
+	lost := func(cause string) error { return fmt.Errorf("it ended: %w", &client.Loss{Cause: cause}) }
+	a := session(0)
+	a.noteLoss("x", lost("preempted"))
+	wants(0, "x", "preempted")
+	wants(0, "y", "")
+	wants(0, "", "")
+	a.noteLoss("y", nil) // held again
+	wants(0, "x", "preempted")
+	a.noteLoss("", lost("unreachable"))
+	a.noteLoss("x", lost("unknown")) // with its session
+	wants(0, "x", "unreachable")
+	wants(0, "", "unreachable")
+	a.noteLoss("", errors.New("an error that says nothing"))
+	wants(0, "", "unreachable")
+	a.noteLoss("", nil)
+	wants(0, "x", "")
+	a.noteLoss("z", lost("deleted")) // behind the others
+	for i := range 255 {
+		session(1+i).noteLoss("", lost("max_hold"))
+	}
+	wants(0, "z", "deleted")
+	wants(1, "any", "max_hold")
+	for i := range 5000 {
+		session(1000+i%3).noteLoss("", lost("overloaded"))
+		session(1000+i%3).noteLoss("", nil)
+	}
+	if n := len(api.losses.of); n > len(api.losses.keys) {
+		t.Errorf("%d losses are kept", n)
+	}
+	wants(0, "z", "")
+	wants(1001, "", "")
+}
