@@ -29,11 +29,11 @@ func (s *session) noteLoss(lease string, why error) {
 	s.api.mu.Lock()
 	defer s.api.mu.Unlock()
 	switch x, known := l.of[s.sessionName]; {
-	case !ok && why != nil && !errors.Is(why, client.ErrSessionClosed): // it says nothing new
-	case !ok, errors.Is(why, client.ErrTakenOver):
+	case why == nil, errors.Is(why, client.ErrTakenOver), errors.Is(why, client.ErrSessionClosed):
 		if known && (lease == "" || lease == x.lease) {
 			delete(l.of, s.sessionName)
 		}
+	case !ok: // it says nothing new
 	case known && x.lease == "" && lease != "": // it ended with its session
 	default:
 		at := &l.keys[l.n%len(l.keys)]

@@ -37,7 +37,7 @@ func TestLossesAreBounded(t *testing.T) {
 	wants(0, "", "unreachable")
 	a.noteLoss("", errors.New("an error that says nothing"))
 	wants(0, "", "unreachable")
-	a.noteLoss("", nil)
+	a.noteLoss("", client.ErrTakenOver) // it is at another gateway, and lost nothing
 	wants(0, "x", "")
 	a.noteLoss("z", lost("deleted")) // behind the others
 	for i := range 255 {

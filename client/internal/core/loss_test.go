@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +30,7 @@ var plantedCauses = map[string]string{
 	"packets from the instances dropped": "unreachable", "no such host": "unreachable",
 	"no quorum": "no_leader", "nobody leads": "no_leader", "majority down": "no_leader", "leader alone cut off": "no_leader",
 	"disk of the leader hangs": "answered_late",
-	"token revoked":            "refused", "right taken away": "refused", "limit reached": "overloaded",
+	"token revoked":            "refused", "another cluster": "refused", "right taken away": "refused", "limit reached": "overloaded",
 	"session killed": "session_ended_by_operator", "node deleted": "node_deleted", "node deleted in an outage": "node_deleted", "session taken over": "taken_over",
 	"lease released by force": "released_by_operator", "semaphore deleted": "deleted",
 	"lease preempted": "preempted", "held for too long": "max_hold",
@@ -50,7 +52,7 @@ func (k *worldConn) breaks() bool {
 		k.toClient = nil
 	}
 	switch {
-	case w.is("connections reset", "no such host"), w.is("majority down") && k.instance != w.survivor():
+	case w.is("connections reset", "no such host", "another cluster"), w.is("majority down") && k.instance != w.survivor():
 		k.broken = true
 	case w.is("node deleted in an outage") && !k.refuses:
 		k.broken = true // the event is lost with it
@@ -75,6 +77,8 @@ func (c *worldClient) dialFails(x *Conn, address string) bool {
 	switch {
 	case w.is("connections reset"), w.is("majority down") && address != fmt.Sprint("i", w.survivor()):
 		err = errors.New("connection refused")
+	case w.is("another cluster"):
+		err = ErrOtherCluster
 	case w.is("no such host"):
 		err = errors.New("no such host")
 	case w.is("token revoked"):
@@ -310,6 +314,9 @@ func TestLosses(t *testing.T) {
 				continue
 			}
 			note(seed, w, plantedCauses[what], l)
+			if what == "another cluster" && !strings.HasPrefix(l.Advice, "restart the program") {
+				t.Errorf("seed %d: the advice is %q", seed, l.Advice)
+			}
 			if stood := min(w.plants[0].to, w.now) - w.plants[0].from; l.Cause == "process_stood_still" &&
 				(l.Stood-stood).Abs() > worldTimeout/10 {
 				t.Errorf("seed %d: the process was stopped for %s, and is said to have stood still for %s", seed, stood, l.Stood)
@@ -358,5 +365,22 @@ func TestLosses(t *testing.T) {
 	t.Logf("%d losses, %d said wrongly, %d unknown", total, wrong, unknown)
 	if wrong*100 > total || unknown*100 > total {
 		t.Errorf("of %d losses %d are said to have another reason, and %d to have none that is known", total, wrong, unknown)
+	}
+}
+
+// TestEveryCauseIsOnThePage: the page of failures has a row for each cause, and each cause that is not
+// unknown an advice.
+func TestEveryCauseIsOnThePage(t *testing.T) {
+	page, err := os.ReadFile("../../../server/FAILURES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range lossCauses {
+		if !regexp.MustCompile("(?m)^\\| [^|]*`" + c.name + "`").Match(page) {
+			t.Errorf("server/FAILURES.md has no row for %s", c.name)
+		}
+		if (c.advice == "") != (c.name == "unknown") {
+			t.Errorf("%s has the advice %q", c.name, c.advice)
+		}
 	}
 }

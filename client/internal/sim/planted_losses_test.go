@@ -36,7 +36,7 @@ var lossFaults = []plantedFault{
 	},
 	{
 		"pause-of-a-refusal", lossFile,
-		[]string{"if d := t.spend(e, cause, sent); cause == unreachable {", "if d := sent - sent; cause == unreachable {"},
+		[]string{"if d := t.spend(e, cause, sent); cause == unreachable {", "if d := min(sent, 0); cause == unreachable {"},
 		"client/internal/core", "TestLosses", "",
 	},
 }
