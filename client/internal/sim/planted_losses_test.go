@@ -31,12 +31,12 @@ var lossFaults = []plantedFault{
 	},
 	{
 		"others-forgotten", lossFile, // only what none answers is unreachable
-		[]string{"\tif t.well != 0 {\n\t\tt.others()\n\t}\n", ""},
+		[]string{"\tt.spent[unreachable] -= t.streak\n\tt.spent[noLeader] += t.streak\n", ""},
 		"client/internal/core", "TestLosses", "",
 	},
 	{
 		"pause-of-a-refusal", lossFile,
-		[]string{"if d := t.spend(e, cause, sent); cause == unreachable {", "if d := min(sent, 0); cause == unreachable {"},
+		[]string{"if d := t.spend(e, cause, sent); cause == unreachable {", "if d := t.spend(e, unexplained, sent); cause == unreachable {"},
 		"client/internal/core", "TestLosses", "",
 	},
 }
