@@ -43,7 +43,7 @@ func (l *Leases) computeDue() bool {
 
 // live reports whether a holding's client asks for something. One that is idle has no share.
 func (l *Leases) live(h *holding) bool {
-	return h.leaf && !h.gone && l.now < h.liveUntil && l.wants(h) > 0
+	return h.leaf && !h.member.gone && l.now < h.liveUntil && l.wants(h) > 0
 }
 
 // least is the rate below which a lease is not worth its refreshes, or its burst too small for the
@@ -126,7 +126,7 @@ func (l *Leases) compute(tree *Tree) {
 			if h.needUntil <= l.now {
 				h.need = 0
 			}
-			if h.waiting > 0 && h.liveUntil <= l.now && !h.gone { // its client is gone, or cut off
+			if h.waiting > 0 && h.liveUntil <= l.now && !h.member.gone { // its client is gone, or cut off
 				h.waiting, h.lacksSince = 0, 0
 			}
 			h.cramped, h.wanted = false, 0
@@ -322,7 +322,7 @@ func (l *Leases) expire(tree *Tree) {
 	for _, m := range l.members {
 		if l.joinsChanged && !m.gone {
 			if epoch, ok := tree.Joined(m.session); !ok || epoch != m.epoch {
-				m.leave()
+				m.gone = true
 			}
 		}
 		l.expireHoldings(m)

@@ -110,7 +110,7 @@ func (l *Leases) member(tree *Tree, session, epoch uint64) (*member, error) {
 		if former.epoch == epoch && !former.gone {
 			return former, nil
 		}
-		former.leave()
+		former.gone = true
 		former.former = nil
 	}
 	m := &member{session: session, epoch: epoch, former: former, joined: tree.participants[session].joined}

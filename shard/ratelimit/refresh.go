@@ -127,14 +127,6 @@ type member struct {
 	grants         []*grant
 }
 
-// leave notes that it is no participant any more.
-func (m *member) leave() {
-	m.gone = true
-	for _, h := range m.holdings {
-		h.gone = true
-	}
-}
-
 // manyHoldings is from how many on a member has an index of its leaves.
 const manyHoldings = 16
 
@@ -185,11 +177,9 @@ type holding struct {
 	node   int  // of the path, or of the nearest resource above it that is there; -1: none
 	at     int  // its place in the node's list
 	leaf   bool // the path is a leaf
-	gone   bool // the member is
 
 	refreshed                        uint64 // when it was last asked for
 	liveUntil                        uint64 // its client is believed to want what it asked for until then
-	granted                          uint64 // units that were given out remotely, of this leadership
 	demand, waiting, need, needUntil uint64
 	left                             uint64 // amount that waited then, and was given up since
 	fewSince, fewUntil               uint64
@@ -211,7 +201,6 @@ type holding struct {
 	notified                  bool   // to refresh at once; cleared by the refresh
 	elsewhere                 bool   // its first call waits for another tree alone
 
-	tag    uint64 // where it stands among those that are served remotely, see turn
 	credit uint64 // of its next call, whose tag is lower by that
 
 	known                                     bool   // its counters were reported before

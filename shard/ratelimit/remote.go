@@ -370,9 +370,7 @@ func (l *Leases) takeBack(m *member, seq uint64) {
 	l.grantOf(m, seq, func(u *grant) {
 		l.used(u)
 		for _, h := range u.holdings {
-			h.granted -= min(h.granted, u.amount)
 			spent := mulDiv(u.amount, virtually, l.weightOf(h))
-			h.tag = lessBy(h.tag, spent)
 			if h.node >= 0 && u.amount <= l.nodes[h.node].most/creditMost {
 				l.credit(m, u.holdings, spent)
 			}
@@ -555,7 +553,7 @@ func (l *Leases) first(t *turn) {
 	for i := h.node; i != k; i = l.nodes[i].parent {
 		l.nodes[i].virtual = max(l.nodes[i].virtual, at)
 	}
-	start, amount := max(lessBy(at, h.credit), h.tag), t.calls[0].amount
+	start, amount := lessBy(at, h.credit), t.calls[0].amount
 	h.credit = 0
 	t.tag = start
 	for _, h := range t.holdings {
@@ -727,8 +725,6 @@ func (l *Leases) admit(t *turn) {
 	l.countWaiting(t, -c.amount)
 	for _, h := range t.holdings {
 		l.give(h.node, c.amount)
-		h.granted = addUpTo(h.granted, c.amount, maxRate)
-		h.tag = t.tag
 	}
 	for i := range l.above(t.holdings) {
 		l.nodes[i].virtual = max(l.nodes[i].virtual, t.tag)

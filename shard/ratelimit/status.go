@@ -79,7 +79,7 @@ func (l *Leases) describe(path string, revision uint64, c *protocol.LimitConfig,
 		if last := h.last(); h.countedRate > last.Rate {
 			r.Unconfirmed += h.countedRate - last.Rate
 		}
-		if h.leaf && !h.gone {
+		if h.leaf && !h.member.gone {
 			r.Sessions++
 			if h.remote {
 				r.ServedRemote = true
@@ -232,7 +232,7 @@ func (l *Leases) Usage(yield func(*Usage) bool) {
 			Waited: n.waited, Impossible: n.impossible}
 		for _, h := range n.holdings {
 			u.Leased += h.last().Rate
-			if h.leaf && !h.gone && h.lacksSince > 0 {
+			if h.leaf && !h.member.gone && h.lacksSince > 0 {
 				u.Lacking++
 				u.Lacks = max(u.Lacks, lessBy(l.now, h.lacksSince))
 			}
@@ -251,7 +251,7 @@ func (l *Leases) Unconfirmed() (leases int) {
 	}
 	for i := range l.nodes {
 		for _, h := range l.nodes[i].holdings {
-			if !l.learning && h.leaf && !h.gone && l.tooMuch(h) {
+			if !l.learning && h.leaf && !h.member.gone && l.tooMuch(h) {
 				leases++
 			}
 		}
@@ -275,7 +275,7 @@ func (l *Leases) Users(tree *Tree, leaf string, most int) (users []uint64, count
 		return nil, 0
 	}
 	for _, h := range l.nodes[i].holdings {
-		if epoch, ok := tree.Joined(h.member.session); ok && epoch == h.member.epoch && h.leaf && !h.gone {
+		if epoch, ok := tree.Joined(h.member.session); ok && epoch == h.member.epoch && h.leaf && !h.member.gone {
 			users = append(users, h.member.session)
 		}
 	}

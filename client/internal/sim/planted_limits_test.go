@@ -169,7 +169,7 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-idle-calls", "shard/ratelimit/compute.go",
-		[]string{"return h.leaf && !h.gone && l.now < h.liveUntil && l.wants(h) > 0", "return h.leaf && !h.gone",
+		[]string{"return h.leaf && !h.member.gone && l.now < h.liveUntil && l.wants(h) > 0", "return h.leaf && !h.member.gone",
 			"{ return min(l.asks(h), l.newRate(h)) }", "{ return max(min(l.asks(h), l.newRate(h)), 10_000) }"},
 		"client/ratelimit", "TestSituations", "",
 	},
