@@ -46,7 +46,7 @@ type Config struct {
 	// 0.99 is what caches see.
 	Skew float64
 
-	// Watchers, over all names, of the scenarios that watch.
+	// Watchers is the number of watchers over all names, in scenarios that watch.
 	Watchers int
 
 	// Limit of the semaphores of the scenario semaphore; default half of the callers.

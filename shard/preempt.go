@@ -68,8 +68,8 @@ func (q *queued) preempted(m *Machine, e *entry, number uint64, over bool, by ui
 		Node:  s.node.id, Name: s.name, OrderID: e.orderID, Grant: g, Flag: over, Result: by})
 }
 
-// staySilent is called at the bound of a preemption that the holder has not said that it knows. If
-// the owner is preempted still, it is notified again.
+// staySilent is called at the bound of a preemption that the holder has not confirmed. If the owner
+// is still preempted, it is notified again.
 func (q *queued) staySilent(m *Machine, e *entry) {
 	m.touch(e)
 	q.StaySilent(e.orderID, m.bucketTime(q.s.bucket))

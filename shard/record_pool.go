@@ -63,8 +63,8 @@ func (r *spares) newEntry() *entry {
 	return new(entry)
 }
 
-// newEphemeral is newSemaphore for an ephemeral one. What has read a name may keep it, so it is
-// not used again.
+// newEphemeral is newSemaphore for an ephemeral one. Readers may keep a name, so its memory is not
+// used again.
 func (r *spares) newEphemeral(name []byte) *semaphore {
 	s := r.semaphores.get()
 	if s == nil {

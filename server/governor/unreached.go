@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Unreached is why an instance is not reached at its raft address, as another one finds.
+// Unreached is a report that an instance cannot be reached at its raft address, with the reason.
 type Unreached struct {
 	Why string // the error of the last attempt
 	// From is the host from which the instance is connected meanwhile: its process runs. Empty if

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Client is what stands above one connection.
+// Client handles the frames of one connection.
 type Client interface {
 	// Frame serves a frame. Its body is valid until the read cycle ends. The reading goroutine
 	// calls it.

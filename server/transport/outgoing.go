@@ -439,10 +439,10 @@ func (c *Conn) setUnsent(bytes int) {
 	}
 }
 
-// countWaiting keeps what waits for this connection in the total of all. Little of it does not
-// count, so that connections that are read from never touch the total. It counts when appended, not
-// when the listener has failed to write it: a burst of changes is appended to a thousand
-// connections before any of them is written to. Caller holds out.mu.
+// countWaiting adds the bytes that wait for this connection to the total of all connections. A
+// small amount does not count, so that connections that are read never touch the total. Bytes count
+// when they are appended, not when a write fails: a burst of changes is appended to a thousand
+// connections before any of them is written to. The caller holds out.mu.
 func (c *Conn) countWaiting() {
 	o := &c.out
 	waiting := int64(o.size) + o.unsent.Load()

@@ -43,8 +43,8 @@ func (s *Session) Drop(err error) { s.cancel(err) }
 // Start starts the session.
 func (s *Session) Start(ctx context.Context) core.Result { return s.start(ctx, newStart()) }
 
-// StartAs starts the session by a create id, or attaches again to what an earlier start by it made.
-// One that has ended is not made again.
+// StartAs starts the session by a create id, or attaches again to the session that an earlier start
+// with the same id made. A session that has ended is not made again.
 func (s *Session) StartAs(ctx context.Context, create [protocol.KeyLen]byte) core.Result {
 	return s.start(ctx, &core.Start{Create: create, Again: create})
 }

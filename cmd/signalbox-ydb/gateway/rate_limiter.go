@@ -66,7 +66,7 @@ func (r *rateLimiter) CreateResource(
 	return &Ydb_RateLimiter.CreateResourceResponse{Operation: op}, err
 }
 
-// AlterResource replaces the settings. What YDB has no setting for stays.
+// AlterResource replaces the settings that YDB has. Other settings stay.
 func (r *rateLimiter) AlterResource(
 	ctx context.Context, req *Ydb_RateLimiter.AlterResourceRequest,
 ) (*Ydb_RateLimiter.AlterResourceResponse, error) {
