@@ -27,7 +27,8 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	session N [ROOT] | lost [ROOT] [final]
 //	    the parts of api and of other get a session; it ends, with final for good
 //	open PATH | close PATH
-//	wait PATH[+PATH ...] n ... | try PATH n | allow PATH n | give-up CALL
+//	wait PATH[+PATH ...] n ... | try PATH n | allow PATH n | spent PATH n |
+//	give-up CALL
 //	joined, left [ROOT]
 //	refreshed [ROOT] [leader=n] [length=ms] [again], PATH [rate=n] [burst=n] [level=n] [most=n]
 //	        [floor=n] [remote] [missing], PATH ...
@@ -169,6 +170,12 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		x.say("  denied")
 		l.refuse(n)
 		x.m.poke(x.now, l)
+	case "spent":
+		if l, n := x.leaves[words[1]], amount(words[2]); l.spend(x.now, n) {
+			x.say("  taken from the lease")
+		} else {
+			x.m.oweSpent(x.now, l, n)
+		}
 	case "give-up":
 		x.m.cancel(x.now, x.list[number(words[1])-1], context.Canceled)
 	case "notice":

@@ -92,6 +92,16 @@ var limitFaults = []plantedFault{
 		[]string{"c.unanswered.Load() - c.held.Load()", "c.unanswered.Load()"},
 		"server/integration", "TestStopWithHeldCalls", "",
 	},
+	{ // what was spent is taken from units that are here for Allow, and may go back
+		"limit-spent-of-stock", "client/ratelimit/leaf.go",
+		[]string{"b == nil || b.burst == 0 || b.rate == 0 {", "b == nil || b.burst == 0 {"},
+		"client/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-spent-for-ever", "client/ratelimit/bucket.go",
+		[]string{"now*ticks+11*b.tolerance)", "now*ticks+30*b.tolerance)"},
+		"client/ratelimit", "TestScripts", "",
+	},
 	{
 		"limit-leases-outlive-deletion", "shard/ratelimit/tree.go",
 		[]string{"deletedPath{path, t.unusedFrom(), ", "deletedPath{path, t.clock, "},
