@@ -201,7 +201,7 @@ export class Lease {
 }
 /** Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran. */
 function lossOf(failure, ttl) {
-    const causes = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded", 503: "no_leader" };
+    const causes = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded" };
     const cause = failure ? causes[failure.status] ?? "unknown" : "unknown";
     return { cause, since_ms: ttl, stood_ms: 0, steps: failure ? [failure.message] : [], advice: "" };
 }

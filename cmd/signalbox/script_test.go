@@ -102,7 +102,9 @@ func setupScript(env *testscript.Env) error {
 	env.Defer(srv.Close)
 	env.Defer(joined.close) // before the server
 	env.Setenv("SIGNALBOX_ENDPOINTS", srv.Addr())
-	return nil
+	root, err := filepath.Abs("../..") // for the clients of other languages
+	env.Setenv("SOURCE", root)
+	return err
 }
 
 // cmdExits: exits CODE COMMAND... runs a command that must end with the code.

@@ -68,7 +68,7 @@ def _error(code: str, text: str, status: int, document: Dict[str, Any], kind: An
     return e
 def _loss(failure: Any, ttl: float) -> Dict[str, Any]:
     """Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran."""
-    cause = {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded", 503: "no_leader"}.get(getattr(failure, "status", 0), "unknown")
+    cause = {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded"}.get(getattr(failure, "status", 0), "unknown")
     return {"cause": cause if failure else "unknown", "since_ms": int(1000 * ttl), "stood_ms": 0, "steps": [str(failure)] * bool(failure), "advice": ""}
 def _whole(document: Dict[str, Any], key: str, least: int = 0, most: float = 2**53) -> bool:
     return type(document.get(key)) is int and least <= document[key] <= most
