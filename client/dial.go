@@ -15,7 +15,7 @@ import (
 )
 
 // Version is how this client calls itself in its hello: its name, and the release it belongs to.
-const Version = "signalbox-go/0.2"
+const Version = "signalbox-go/0.3"
 
 const openTimeoutDefault = 10 * time.Second // for Dial, when its context has no deadline
 

@@ -8,7 +8,7 @@ import (
 
 // TreeVersion is the version of this source tree. A release is made from it, and is stamped with it
 // less "-dev".
-const TreeVersion = "0.2.0-dev"
+const TreeVersion = "0.3.0-dev"
 
 // A release sets these with -ldflags -X.
 var (
