@@ -48,31 +48,39 @@ func (t *Token) check() string {
 	switch {
 	case t.ID == "" || len(t.ID) > MaxTokenID:
 		return "a token needs an id of 1 to 64 bytes"
-	case t.Identity == "" || len(t.Identity) > maxIdentity:
-		return "an identity has 1 to 256 bytes"
 	case t.ExpiresAt > math.MaxInt64:
 		return "the token expires later than any clock can tell; choose an earlier time, or 0 for never"
-	case t.Identity == AnonymousIdentity || strings.HasPrefix(t.Identity, CertIdentity):
+	}
+	return checkIdentity(t.Identity)
+}
+
+// checkIdentity says what is wrong with the identity of a token.
+func checkIdentity(identity string) string {
+	switch {
+	case identity == "" || len(identity) > maxIdentity:
+		return "an identity has 1 to 256 bytes"
+	case identity == AnonymousIdentity || strings.HasPrefix(identity, CertIdentity):
 		return "the identity is one that no token has: choose another than anonymous, and none that begins with cert:"
 	}
 	return ""
 }
 
-// access is the tokens, the rights of their identities, and whether rights count.
+// access is the tokens and trusts, the rights of their identities, and whether rights count.
 type access struct {
 	rights         []Right // in order of prefix and identity
 	rightsRevision uint64  // the revision of the last change to rights
 
 	authOn       bool    // rights are enforced
 	tokens       []Token // in order of id
-	authRevision uint64  // the revision of the last change to authOn, tokens or rights
+	trusts       []Trust // in order of name
+	authRevision uint64  // the revision of the last change to authOn, tokens, trusts or rights
 }
 
 // AuthOn reports whether rights are enforced. While auth is off, every identity may do everything.
 func (x *access) AuthOn() bool { return x.authOn }
 
-// Tokens in order of id, and the revision of the last change to them, to the rights list, or to
-// whether auth is on.
+// Tokens in order of id, and the revision of the last change to them, to trusts, to the rights list,
+// or to whether auth is on.
 func (x *access) Tokens() ([]Token, uint64) { return x.tokens, x.authRevision }
 
 func (x *access) findToken(id string) (int, bool) {

@@ -262,7 +262,7 @@ const MaxRestored = 64 << 20
 // after the backup. Part of format version 1.
 const restoredAhead = 1 << 20
 
-// restore takes over the nodes, rights and tokens of the cluster whose snapshot the command
+// restore takes over the nodes, rights, tokens and trusts of the cluster whose snapshot the command
 // carries. The revision continues from that cluster's, so that holders of an older map accept the
 // new one.
 func (c *Bootstrap) restore(s *State) Result {
@@ -294,7 +294,7 @@ func (c *Bootstrap) restore(s *State) Result {
 	s.nodeMap = m.nodeMap
 	s.nextNode += restoredAhead
 	s.tokenFloor = max(s.tokenFloor, m.tokenFloor)
-	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
+	s.rights, s.tokens, s.trusts, s.authOn = m.rights, m.tokens, m.trusts, m.authOn
 	if c.KeepClients {
 		s.clientCluster = m.ClientCluster()
 	}

@@ -12,8 +12,9 @@ import (
 // Version history
 //
 //	1  first version
+//	2  trusts: TrustPut, TrustRemove, section 5 of a snapshot
 const (
-	FormatVersion = 1
+	FormatVersion = 2
 	firstFormat   = 1
 )
 

@@ -32,6 +32,8 @@ const (
 	KindTokenRemove      Kind = 23
 	KindAuthSet          Kind = 24
 	KindTokensUsed       Kind = 25
+	KindTrustPut         Kind = 26
+	KindTrustRemove      Kind = 27
 
 	KindReplicasetIsReady     Kind = 30
 	KindWeightSet             Kind = 31
@@ -102,6 +104,8 @@ var newCommand = [256]func() Command{
 	KindTokenRemove:           empty[TokenRemove],
 	KindTokensUsed:            empty[TokensUsed],
 	KindAuthSet:               empty[AuthSet],
+	KindTrustPut:              empty[TrustPut],
+	KindTrustRemove:           empty[TrustRemove],
 	KindJoin:                  empty[Join],
 	KindInstanceUpdate:        empty[InstanceUpdate],
 	KindInstanceCurrent:       empty[InstanceCurrent],

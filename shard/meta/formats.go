@@ -16,6 +16,7 @@ var formats = []struct {
 	Formats
 }{
 	{Version{Minor: 2}, Formats{Shard: 1, Meta: 1}},
+	{Version{Minor: 3}, Formats{Shard: 1, Meta: 2}},
 }
 
 // FormatsOf returns the highest formats that a version of the cluster allows.

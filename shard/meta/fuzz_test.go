@@ -104,6 +104,9 @@ func examples() []Command {
 		&ShardRemove{305},
 		&TierReplicationFactor{2, 2, 0},
 		&UpgradeHold{true},
+		&TrustPut{Trust{Name: "ci", Issuer: "https://ci", Audience: "signalbox", Keys: []byte("{}"), KeysAt: 1e12,
+			CreatedAt: 1e12, Rules: []TrustRule{{If: []TrustCondition{{"ref", "*"}}, As: "{repository}"}}}},
+		&TrustRemove{Name: "ci"},
 	}
 }
 

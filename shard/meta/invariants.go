@@ -12,7 +12,7 @@ import (
 func (s *State) Check() error {
 	if !s.Bootstrapped() {
 		records := len(s.instances) + len(s.replicasets) + len(s.tiers) + len(s.shards) + len(s.moves) +
-			len(s.rights) + len(s.tokens) + s.nodes.len()
+			len(s.rights) + len(s.tokens) + len(s.trusts) + s.nodes.len()
 		if records > 0 || s.authOn || s.metaShard.ID != 0 {
 			return broken("there is a map without a cluster")
 		}
@@ -27,7 +27,8 @@ func (s *State) Check() error {
 		!slices.IsSortedFunc(s.shards, func(a, b Shard) int { return strictly(cmp.Compare(a.ID, b.ID)) }) ||
 		!slices.IsSortedFunc(s.moves, func(a, b Move) int { return strictly(a.order(&b)) }) ||
 		!slices.IsSortedFunc(s.rights, func(a, b Right) int { return strictly(a.order(&b)) }) ||
-		!slices.IsSortedFunc(s.tokens, func(a, b Token) int { return strictly(strings.Compare(a.ID, b.ID)) }) {
+		!slices.IsSortedFunc(s.tokens, func(a, b Token) int { return strictly(strings.Compare(a.ID, b.ID)) }) ||
+		!slices.IsSortedFunc(s.trusts, func(a, b Trust) int { return strictly(strings.Compare(a.Name, b.Name)) }) {
 		return broken("a list is out of order")
 	}
 	for i := range s.rights {
@@ -42,6 +43,11 @@ func (s *State) Check() error {
 			return broken("token %q is not well formed, or shares its secret with another (%s)", t.ID, bad)
 		}
 		hashes[t.Hash] = true
+	}
+	for i := range s.trusts {
+		if bad := s.trusts[i].check(); bad != "" {
+			return broken("trust %q is not well formed (%s)", s.trusts[i].Name, bad)
+		}
 	}
 	for i := range s.tiers {
 		if err := checkTier(s, &s.tiers[i]); err != nil {

@@ -10,7 +10,7 @@ import (
 // Records of the state as snapshots and digests have them. The order of the fields is format
 // version 1.
 
-// headFields are all but nodes, ops and the applied index.
+// headFields are all but nodes, ops, trusts and the applied index.
 func (s *State) headFields(f *varint.Fields) {
 	f.Uint(&s.revision, &s.mapVersion)
 	f.Text(&s.cluster, maxName)
@@ -65,6 +65,12 @@ func (s *State) records(yield func(section byte, record []byte) bool) {
 		o := opRecord{OpID([]byte(op)), e}
 		b = varint.Encode(b[:0], o.fields)
 		if !yield(sectionOps, b) {
+			return
+		}
+	}
+	for i := range s.trusts {
+		b = varint.Encode(b[:0], s.trusts[i].fields)
+		if !yield(sectionTrust, b) {
 			return
 		}
 	}

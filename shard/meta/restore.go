@@ -27,7 +27,7 @@ func Restore(r io.Reader) (*Machine, error) {
 			"the snapshot of the meta shard has format version %d, this binary reads %d; run the version that wrote it", v,
 			FormatVersion)
 	}
-	in := restorer{in: r}
+	in := restorer{in: r, format: intro[len(snapshotMagic)]}
 	for !in.ended {
 		if err := in.chunk(); err != nil {
 			return nil, err
@@ -47,6 +47,7 @@ var errSnapshot = errors.New("a record in the snapshot of the meta shard is dama
 
 type restorer struct {
 	in      io.Reader
+	format  uint8
 	payload bytes.Buffer
 	state   State
 	section byte // of the last chunk
@@ -81,7 +82,9 @@ func (t *restorer) chunk() error {
 		t.nodes(r)
 	case t.section == sectionOps && last >= sectionHead && last <= sectionOps:
 		t.ops(r)
-	case t.section == sectionEnd && last >= sectionHead && last <= sectionOps:
+	case t.section == sectionTrust && t.format >= formatTrusts && last >= sectionHead && last != sectionEnd:
+		t.trusts(r)
+	case t.section == sectionEnd && last >= sectionHead:
 		t.state.applied = r.Uint()
 		var sum [8]byte
 		r.Fixed(sum[:])
@@ -107,6 +110,17 @@ func (t *restorer) nodes(r *varint.Reader) {
 			return
 		}
 		t.state.putNode(n)
+	}
+}
+
+func (t *restorer) trusts(r *varint.Reader) {
+	for len(r.Rest) > 0 {
+		var x Trust
+		if varint.Decode(r, x.fields); r.Failed || len(t.state.trusts) >= maxTrusts {
+			r.Fail()
+			return
+		}
+		t.state.trusts = append(t.state.trusts, x)
 	}
 }
 

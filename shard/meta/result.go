@@ -47,9 +47,10 @@ func (r *Result) fields(f *varint.Fields) {
 	f.Uint(&r.Revision, &r.Node, &r.Version, &r.Instance, &r.Replica)
 }
 
-// AppendResult appends the bytes of a result: format version, fields.
+// AppendResult appends the bytes of a result: the format version that first had its fields, and the
+// fields. Instances of an older version get results of newer ones, so the version is not the newest.
 func AppendResult(b []byte, res Result) []byte {
-	return varint.Encode(append(b, FormatVersion), res.fields)
+	return varint.Encode(append(b, firstFormat), res.fields)
 }
 
 // DecodeResult reads what Apply returned.
@@ -57,7 +58,7 @@ func DecodeResult(b []byte) (res Result, err error) {
 	r := varint.Reader{Rest: b}
 	format := r.Byte()
 	varint.Decode(&r, res.fields)
-	if format != FormatVersion || !r.Done() {
+	if format != firstFormat || !r.Done() {
 		return Result{},
 			errors.New("the meta shard's answer is not readable; check that all instances run compatible versions")
 	}

@@ -43,6 +43,9 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			c.Buckets = uint32(n[0])
 		}
 		s.maybe(d, "instance", &c.Instance)
+		if d.HasArg("version") {
+			c.Version = s.version(d, "version")
+		}
 		s.bootstrapMore(d, c)
 		c.Shards = append(c.Shards, s.numbers(d, "shards")...)
 		return s.apply(d, c)
@@ -124,6 +127,31 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 				out += fmt.Sprintf(" used=%d", t.UsedAt)
 			}
 			out += "\n"
+		}
+		return out
+	case "trust-put":
+		c := &TrustPut{Trust{Name: s.text(d, "name"), Issuer: s.text(d, "issuer"), Audience: s.text(d, "audience"),
+			Keys: []byte(s.text(d, "keys"))}}
+		s.maybe(d, "revision", &c.Revision)
+		for line := range strings.Lines(d.Input) {
+			conditions, as, _ := strings.Cut(line, "->")
+			rule := TrustRule{As: strings.TrimSpace(as)}
+			for _, x := range strings.Fields(conditions) {
+				claim, pattern, _ := strings.Cut(x, "=")
+				rule.If = append(rule.If, TrustCondition{claim, pattern})
+			}
+			c.Rules = append(c.Rules, rule)
+		}
+		return s.apply(d, c)
+	case "trust-remove":
+		return s.apply(d, &TrustRemove{Name: s.text(d, "name")})
+	case "trusts":
+		out := ""
+		for _, t := range s.m.Trusts() {
+			out += fmt.Sprintf("%s@%d: %s for %s, keys %q\n", t.Name, t.Revision, t.Issuer, t.Audience, t.Keys)
+			for _, r := range t.Rules {
+				out += fmt.Sprintf("  %v %s\n", r.If, r.As)
+			}
 		}
 		return out
 	case "raw":
