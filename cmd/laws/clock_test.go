@@ -11,6 +11,7 @@ import (
 var wallClock = map[string]string{
 	"client/admin/audit.go":               "when events were, shown",
 	"client/admin/auth.go":                "when a token expires, as people say it",
+	"server/trust/trusttest/issuer.go":    "until when a token is valid, as its issuer says it",
 	"client/config_value.go":              "shown",
 	"client/internal/driver/driver.go":    "a jump makes leases suspect, never better",
 	"client/internal/driver/connect.go":   "a deadline in the past, to wake a read",

@@ -1,0 +1,83 @@
+// Package trusttest issues signed tokens for tests, as a platform does.
+package trusttest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// What tokens of an Issuer have, unless a test says otherwise.
+const (
+	Name     = "https://ci.example"
+	Audience = "signalbox"
+)
+
+// Issuer signs tokens with one key. One goroutine uses it.
+type Issuer struct {
+	key   *ecdsa.PrivateKey
+	count int // of its keys so far
+}
+
+// New makes an issuer with a key.
+func New(t testing.TB) *Issuer {
+	t.Helper()
+	i := new(Issuer)
+	i.Rotate(t)
+	return i
+}
+
+// Rotate replaces the key.
+func (i *Issuer) Rotate(t testing.TB) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.key, i.count = key, i.count+1
+}
+
+func (i *Issuer) id() string { return fmt.Sprint("key-", i.count) }
+
+// Keys is the JSON Web Key Set of the present key.
+func (i *Issuer) Keys(t testing.TB) []byte {
+	t.Helper()
+	b, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: i.id()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// Token signs a token of a subject that is valid for some time from now on. more are further claims,
+// or replace those that it has.
+func (i *Issuer) Token(t testing.TB, subject string, life time.Duration, more map[string]any) string {
+	t.Helper()
+	claims := map[string]any{"iss": Name, "aud": Audience, "sub": subject, "exp": time.Now().Add(life).Unix()}
+	maps.Copy(claims, more)
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256,
+		Key: jose.JSONWebKey{Key: i.key, KeyID: i.id()}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signed, err := s.Sign(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := signed.CompactSerialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
