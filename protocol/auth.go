@@ -10,6 +10,11 @@ const (
 	MethodTokenRevoke = "auth_token_revoke" // AuthTokenRequest, the id alone -> {}
 	MethodGrant       = "auth_grant"        // AuthRight -> AuthRight
 	MethodRevoke      = "auth_revoke"       // AuthRight, without the right -> {}
+	MethodTrust       = "auth_trust_show"   // AuthTrust, the name alone -> AuthTrust, with its keys
+	MethodTrustCreate = "auth_trust_create" // AuthTrust without rules and keys -> AuthTrust
+	MethodTrustMap    = "auth_trust_map"    // AuthTrust, the name and rules, which are appended -> AuthTrust
+	MethodTrustKeys   = "auth_trust_keys"   // AuthTrust, the name and keys, which replace those before -> AuthTrust
+	MethodTrustDelete = "auth_trust_delete" // AuthTrust, the name alone -> {}
 )
 
 // AuthIdentity says who the asking connection is, and what it may do.
@@ -26,6 +31,7 @@ type AuthState struct {
 	Enabled bool        `json:"on"`
 	Tokens  []AuthToken `json:"tokens"` // without secrets: no instance keeps them
 	Rights  []AuthRight `json:"rights"`
+	Trusts  []AuthTrust `json:"trusts,omitempty"` // without keys, with their ids
 }
 
 // AuthToken is a token.
@@ -70,4 +76,38 @@ type AuthRight struct {
 	// read, use, which has read, or admin, which has both; none takes away what a shorter path
 	// gives
 	Right string `json:"right,omitempty"`
+}
+
+// AuthTrust says whose signed tokens count as credentials, and which identities their subjects have.
+// The name has up to 64 bytes of text, issuer and audience up to 1,024.
+type AuthTrust struct {
+	Name     string          `json:"name"`
+	Issuer   string          `json:"issuer,omitempty"`
+	Audience string          `json:"audience,omitempty"`
+	Rules    []AuthTrustRule `json:"rules,omitempty"` // the first that matches counts
+	// Keys is the text of a JSON Web Key Set with up to 32 keys, of up to 64 KiB, of which those are kept that can
+	// sign tokens.
+	Keys        string         `json:"keys,omitempty"`
+	KeyIDs      []AuthTrustKey `json:"key_ids,omitempty"`
+	KeysAtMS    uint64         `json:"keys_at_ms,omitempty"` // when the keys came; 0: there are none yet
+	CreatedAtMS uint64         `json:"created_at_ms,omitempty"`
+}
+
+// AuthTrustKey names a key that counts.
+type AuthTrustKey struct {
+	ID   string `json:"id"`
+	Type string `json:"type"` // such as P-256
+}
+
+// AuthTrustRule gives a token that meets all conditions, of which there are 1 to 16, an identity.
+type AuthTrustRule struct {
+	If []AuthTrustCondition `json:"if"`
+	As string               `json:"as"` // {claim} stands for the value of a claim
+}
+
+// AuthTrustCondition is a pattern for a claim: * stands for any run of characters. a.b is the claim b
+// inside the object a; of a list one element has to match.
+type AuthTrustCondition struct {
+	Claim   string `json:"claim"`
+	Pattern string `json:"pattern"`
 }

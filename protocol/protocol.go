@@ -29,7 +29,7 @@ const (
 	MaxAcquireTimeout = 24 * 60 * 60 * 1000 // ms; or exactly Forever
 	Forever           = ^uint64(0)          // acquire timeout: wait without end; also the largest limit and count
 	MaxFrameLen       = MaxDataLen + 64<<10 // a frame's length field, after the hello
-	MaxHelloLen       = 4 << 10             // a frame's length field, before the hello was accepted
+	MaxHelloLen       = 12 << 10            // a frame's length field, before the hello was accepted
 	MaxDepth          = 8                   // nesting of arrays in a frame
 	DefaultBuckets    = 4096
 )

@@ -15,7 +15,7 @@ func (a *Client) WhoAmI(ctx context.Context) (*Identity, error) {
 	return call[Identity](ctx, a, protocol.MethodWhoAmI, nil)
 }
 
-// Auth lists tokens, without their secrets, and rights.
+// Auth lists tokens, without their secrets, trusts, without their keys, and rights.
 func (a *Client) Auth(ctx context.Context) (*AuthState, error) {
 	return call[AuthState](ctx, a, protocol.MethodAuth, nil)
 }
@@ -88,5 +88,33 @@ func (a *Client) Grant(ctx context.Context, identity, path, right string) (*Righ
 // Revoke removes the entry of an identity at a path.
 func (a *Client) Revoke(ctx context.Context, identity, path string) error {
 	_, err := call[struct{}](ctx, a, protocol.MethodRevoke, protocol.AuthRight{Identity: identity, Path: path})
+	return err
+}
+
+// CreateTrust makes tokens that an issuer signed for an audience count, once the trust has rules and
+// keys.
+func (a *Client) CreateTrust(ctx context.Context, name, issuer, audience string) (*Trust, error) {
+	return call[Trust](ctx, a, protocol.MethodTrustCreate, protocol.AuthTrust{Name: name, Issuer: issuer, Audience: audience})
+}
+
+// MapTrust appends rules to those of a trust. The first rule that matches a token gives the identity.
+func (a *Client) MapTrust(ctx context.Context, name string, rules ...TrustRule) (*Trust, error) {
+	return call[Trust](ctx, a, protocol.MethodTrustMap, protocol.AuthTrust{Name: name, Rules: rules})
+}
+
+// SetTrustKeys replaces the keys of a trust, by a JSON Web Key Set. Connections that came in by a key
+// that is gone are closed.
+func (a *Client) SetTrustKeys(ctx context.Context, name string, keys []byte) (*Trust, error) {
+	return call[Trust](ctx, a, protocol.MethodTrustKeys, protocol.AuthTrust{Name: name, Keys: string(keys)})
+}
+
+// Trust returns a trust with its keys.
+func (a *Client) Trust(ctx context.Context, name string) (*Trust, error) {
+	return call[Trust](ctx, a, protocol.MethodTrust, protocol.AuthTrust{Name: name})
+}
+
+// DeleteTrust deletes a trust, and closes the connections that came in by it.
+func (a *Client) DeleteTrust(ctx context.Context, name string) error {
+	_, err := call[struct{}](ctx, a, protocol.MethodTrustDelete, protocol.AuthTrust{Name: name})
 	return err
 }

@@ -37,4 +37,10 @@ type (
 	Token = protocol.AuthToken
 	// Right is what an identity may do at a path and below it: read, use, admin or none.
 	Right = protocol.AuthRight
+	// Trust says whose signed tokens count as credentials.
+	Trust = protocol.AuthTrust
+	// TrustRule gives a token's subject an identity.
+	TrustRule = protocol.AuthTrustRule
+	// TrustCondition is a pattern for a claim of a token.
+	TrustCondition = protocol.AuthTrustCondition
 )

@@ -37,11 +37,12 @@ func authCmd(a *app) *cobra.Command {
 with a token (--token-file) or, over TLS, with a certificate. It then has the rights that were
 granted to its identity. The grant with the longest matching path decides.
 
-The identity of a certificate is "cert:" followed by its common name. A client without credentials
+A token is one of auth create, or one that a platform signed for a trust: auth trust. The identity
+of a certificate is "cert:" followed by its common name. A client without credentials
 is "anonymous"; it is admitted if that identity has a right. A session belongs to the identity
 that started it.`,
 		authListCmd(a), whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a),
-		grantCmd(a), revokeCmd(a))
+		grantCmd(a), revokeCmd(a), trustCmd(a))
 }
 
 func authEnableCmd(a *app) *cobra.Command {
@@ -135,9 +136,9 @@ func (e expiry) String() string {
 }
 
 func authListCmd(a *app) *cobra.Command {
-	c := command("ls", "Show whether authentication is on, the tokens and the rights",
-		`Show whether authentication is on, the tokens, when each was last used and when it expires, and the
-rights. A use is shown within a minute of the first one, and then to the hour. Secrets of tokens
+	c := command("ls", "Show whether authentication is on, the tokens, the trusts and the rights",
+		`Show whether authentication is on, the tokens, when each was last used and when it expires, the
+trusts and the rights. A use is shown within a minute of the first one, and then to the hour. Secrets of tokens
 cannot be shown: the cluster stores only hashes.`)
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		s, err := c.Auth(inv.ctx)
@@ -145,7 +146,7 @@ cannot be shown: the cluster stores only hashes.`)
 			return err
 		}
 		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", rowsOf(s.Tokens, tokenRow)},
-			{"rights", "rights", rowsOf(s.Rights, rightRow)}})
+			{"trusts", "trusts", rowsOf(s.Trusts, trustRow)}, {"rights", "rights", rowsOf(s.Rights, rightRow)}})
 	})
 	return c
 }
@@ -259,7 +260,12 @@ func identityExists(inv *invocation, c *admin.Client, identity string) (bool, er
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(s.Tokens, func(t protocol.AuthToken) bool { return t.Identity == identity }), nil
+	return slices.ContainsFunc(s.Tokens, func(t protocol.AuthToken) bool { return t.Identity == identity }) ||
+		slices.ContainsFunc(s.Trusts, func(t protocol.AuthTrust) bool {
+			return slices.ContainsFunc(t.Rules, func(r protocol.AuthTrustRule) bool {
+				return r.As == identity || strings.Contains(r.As, "{")
+			})
+		}), nil
 }
 
 // nodeExists reports whether there is a node at a path or below it.

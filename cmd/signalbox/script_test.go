@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
+	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
 // mainScripts are those of the ordinary form: what the pages show first, wrong input, and each verb once.
@@ -27,7 +29,7 @@ var mainScripts = []string{
 	"apply", "auth", "cluster", "cluster_backup", "cluster_recover", "cluster_shards", "cluster_upgrade", "config",
 	"console", "context", "dev", "elect", "force_release", "http", "limit", "load", "lock", "node", "once", "process",
 	"refusals", "rollout", "rollout_gate", "rollout_generate", "sem", "sem_queue", "sem_wrong", "serve", "service",
-	"service_drain", "session", "top", "usage", "version", "watch",
+	"service_drain", "session", "top", "trust", "usage", "version", "watch",
 }
 
 // TestMainScripts: each verb runs in a script of the ordinary form.
@@ -80,6 +82,7 @@ func TestScripts(t *testing.T) {
 			"certs":  cmdCerts,
 			"member": cmdMember,
 			"silent": cmdSilent,
+			"issue":  cmdIssue,
 		},
 	}
 	t.Cleanup(func() { printed.check(t, p) })
@@ -235,6 +238,27 @@ func cmdCerts(ts *testscript.TestScript, neg bool, args []string) {
 	ca.Write(t, dir)
 	ca.Issue(t, dir, "server", append(opts, certstest.Host("127.0.0.1"))...)
 	ca.Issue(t, dir, "client")
+}
+
+// platform signs the tokens of scripts.
+var platform = sync.OnceValue(func() *trusttest.Issuer { return trusttest.New(scriptTB{}) })
+
+// cmdIssue: issue FILE LIFE [CLAIM=VALUE...] writes a token that is valid for some time, and the keys
+// of who signed it to jwks.json.
+func cmdIssue(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: issue FILE LIFE [CLAIM=VALUE...]")
+	}
+	life, err := time.ParseDuration(args[1])
+	ts.Check(err)
+	claims := map[string]any{}
+	for _, x := range args[2:] {
+		claim, value, _ := strings.Cut(x, "=")
+		claims[claim] = value
+	}
+	t := scriptTB{ts: ts}
+	ts.Check(os.WriteFile(ts.MkAbs("jwks.json"), platform().Keys(t), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(platform().Token(t, "repo:octo/api", life, claims)+"\n"), 0o600))
 }
 
 // cmdSilent: silent NAME... sets each variable to an address that answers nothing.

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/trust"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -25,16 +26,29 @@ type View struct {
 	on       bool
 	revision uint64
 	tokens   map[[meta.HashLen]byte]*meta.Token
+	trusts   *trust.Set
 }
 
-// NewView prepares a state of the meta shard.
-func NewView(state *meta.State) *View {
+// Shown is what a client came in with: a token of the cluster, or one of a platform.
+type Shown struct {
+	Hash    [meta.HashLen]byte // of the cluster's
+	Subject *trust.Subject     // of the platform's; nil: it was the cluster's
+}
+
+// NewView prepares a state of the meta shard. The former view may be nil; what it remembers of tokens
+// stays while trusts are the same.
+func NewView(state *meta.State, former *View) *View {
 	list, revision := state.Tokens()
 	v := &View{state: state, on: state.AuthOn(), revision: revision,
 		tokens: make(map[[meta.HashLen]byte]*meta.Token, len(list))}
 	for i := range list {
 		v.tokens[list[i].Hash] = &list[i]
 	}
+	var old *trust.Set
+	if former != nil {
+		old = former.trusts
+	}
+	v.trusts = trust.NewSet(state.Trusts(), old)
 	return v
 }
 
@@ -44,10 +58,22 @@ func (v *View) On() bool { return v.on }
 // Revision rises with each change of tokens and rights.
 func (v *View) Revision() uint64 { return v.revision }
 
-// TokenError is why the token with this hash is not good: it was revoked, or has expired. It is nil
-// if it is.
-func (v *View) TokenError(hash [meta.HashLen]byte, now time.Time) error {
-	switch t := v.tokens[hash]; {
+// SameTrusts reports whether both views find the same of a platform's token.
+func (v *View) SameTrusts(o *View) bool { return v.trusts == o.trusts }
+
+// TokenError is why a token is not good any more: it was revoked, is not trusted, or has expired. It
+// is nil if it is good.
+func (v *View) TokenError(s *Shown, now time.Time) error {
+	if x := s.Subject; x != nil {
+		switch {
+		case !now.Before(x.Expires):
+			return errExpired
+		case !v.trusts.Holds(x):
+			return errUntrusted
+		}
+		return nil
+	}
+	switch t := v.tokens[s.Hash]; {
 	case t == nil:
 		return errRevoked
 	case isExpired(t, now):
@@ -104,19 +130,31 @@ func (v *View) LostRights(old *View) func(identity string) bool {
 }
 
 // Authenticate says who a client is. A token that is known counts whether or not auth is on, so
-// that clients can be given theirs before it is turned on.
-func (v *View) Authenticate(k Credentials, now time.Time) (identity string, shown *[meta.HashLen]byte, err error) {
+// that clients can be given theirs before it is turned on. To verify a signature takes too long for an
+// event loop: unless check is true, ErrUnchecked is the answer to a platform's token that did not pass
+// lately.
+func (v *View) Authenticate(k Credentials, now time.Time, check bool) (identity string, shown *Shown, err error) {
 	if len(k.Token) > 0 {
 		h := HashToken(k.Token)
 		t := v.tokens[h]
 		if t != nil && !isExpired(t, now) {
-			return t.Identity, &h, nil
+			return t.Identity, &Shown{Hash: h}, nil
+		}
+		x, why := (*trust.Subject)(nil), error(errUnknownToken)
+		if t == nil && trust.IsToken(k.Token) && len(v.state.Trusts()) > 0 {
+			if x = v.trusts.Recall(k.Token, now); x == nil && !check {
+				return "", nil, ErrUnchecked
+			} else if x == nil {
+				x, why = v.trusts.Check(k.Token, now)
+			}
 		}
 		switch {
+		case x != nil:
+			return x.Identity, &Shown{Subject: x}, nil
 		case v.on && t != nil:
 			return "", nil, fmt.Errorf("the token %s %w", t.ID, errExpired)
 		case v.on:
-			return "", nil, errUnknownToken
+			return "", nil, why
 		}
 	}
 	if id := CertIdentity(k.Certificate); id != "" {
@@ -171,4 +209,8 @@ var (
 	errUnknownToken  = errors.New("the token is not known")
 	errRevoked       = errors.New("was revoked")
 	errExpired       = errors.New("has expired")
+	errUntrusted     = errors.New("is not trusted any more: its key, its rule or its trust is gone")
+
+	// ErrUnchecked says that a token is to be checked away from the event loop.
+	ErrUnchecked = errors.New("the token was not checked")
 )

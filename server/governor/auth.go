@@ -1,6 +1,7 @@
 package governor
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -36,6 +37,31 @@ func HasToken(s *meta.State, t meta.Token) bool {
 // RemoveToken revokes a token.
 func (svc Service) RemoveToken(ctx context.Context, id string) error {
 	return svc.changeAuth(ctx, &meta.TokenRemove{ID: id})
+}
+
+// ChangeTrust changes a trust, or adds one: change gets it as it is, or with its name alone, and may be
+// called again.
+func (svc Service) ChangeTrust(ctx context.Context, name string, change func(t *meta.Trust) error) error {
+	_, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
+		t, ok := s.Trust(name)
+		if !ok {
+			t = meta.Trust{Name: name, CreatedAt: svc.wall()}
+		}
+		keys := t.Keys
+		if err := change(&t); err != nil {
+			return nil, err
+		}
+		if !bytes.Equal(keys, t.Keys) {
+			t.KeysAt = svc.wall()
+		}
+		return &meta.TrustPut{Trust: t}, nil
+	})
+	return err
+}
+
+// RemoveTrust deletes a trust.
+func (svc Service) RemoveTrust(ctx context.Context, name string) error {
+	return svc.changeAuth(ctx, &meta.TrustRemove{Name: name})
 }
 
 // TokensUsed notes that tokens are used now.

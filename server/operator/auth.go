@@ -27,6 +27,8 @@ type AuthChanger interface {
 	TurnAuth(ctx context.Context, on bool, t meta.Token) error
 	PutRight(ctx context.Context, r meta.Right) error
 	RemoveRight(ctx context.Context, prefix, identity string) error
+	ChangeTrust(ctx context.Context, name string, change func(t *meta.Trust) error) error
+	RemoveTrust(ctx context.Context, name string) error
 }
 
 // AuthMethods answers operators' methods about who may do what, for one who may ask.
@@ -67,6 +69,9 @@ func (a *AuthMethods) Serve(ctx context.Context, method string, body []byte) (an
 			}
 			return struct{}{}, err
 		})
+	}
+	if strings.HasPrefix(method, trustPrefix) {
+		return decodeJSON(body, func(in protocol.AuthTrust) (any, error) { return a.serveTrust(ctx, method, &in) })
 	}
 	return nil, protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side",
 		method)
@@ -205,6 +210,9 @@ func authState(s *meta.State) protocol.AuthState {
 	}
 	for i := range rights {
 		out.Rights = append(out.Rights, authRight(&rights[i]))
+	}
+	for _, t := range s.Trusts() {
+		out.Trusts = append(out.Trusts, authTrust(&t))
 	}
 	return out
 }

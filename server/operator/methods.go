@@ -58,6 +58,9 @@ type ClusterMethods struct {
 	AuditLog func(most int) (lines []string, err error)
 }
 
+// unlisted are members of documents that Subjects leaves out: secrets, and what is long.
+var unlisted = []string{"secret", "hash", "keys"}
+
 // Subjects are what a method is about, as its document says that nobody has checked yet: its short
 // values, the beginnings of its longer texts, and no secret. They are pairs for [audit.Fields]. A
 // document with more members than any method knows is refused: none of them may hide another.
@@ -71,7 +74,7 @@ func Subjects(body []byte) (list []any, err error) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "the request has %d members; send up to %d", len(all), most)
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if len(key) > longestKey || strings.EqualFold(key, "secret") || strings.EqualFold(key, "hash") {
+		if len(key) > longestKey || slices.ContainsFunc(unlisted, func(o string) bool { return strings.EqualFold(key, o) }) {
 			continue
 		}
 		switch v := all[key].(type) {

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
-	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -28,11 +28,10 @@ type Client struct {
 	// authSwitches are the requests under way that turn auth on or off. A client that turns it on
 	// gets its answer, so its connection stays, with no more rights than others.
 	authSwitches atomic.Int32
-	// tokenHash is the hash of the token by which the client came in; nil if by none.
-	tokenHash  atomic.Pointer[[meta.HashLen]byte]
-	awaitsMap  atomic.Bool  // a request was refused since the last announcement of a map
-	unanswered atomic.Int32 // Invariant: 0 <= unanswered <= window + 1
-	held       atomic.Int32 // of these, those that wait for units of a rate limit
+	shown        atomic.Pointer[auth.Shown] // the token with which the client came in; nil if with none
+	awaitsMap    atomic.Bool                // a request was refused since the last announcement of a map
+	unanswered   atomic.Int32               // Invariant: 0 <= unanswered <= window + 1
+	held         atomic.Int32               // of these, those that wait for units of a rate limit
 
 	pageMu sync.Mutex // held around the opening of a stream and its reply, and around each page; before a shard's locks
 
@@ -64,8 +63,7 @@ type cycle struct {
 	requests requestBuffers
 	tickets  session.Signer
 
-	startBody  []byte // of a start whose path was resolved
-	helloReply protocol.HelloReply
+	startBody []byte // of a start whose path was resolved
 }
 
 // NewCycle makes what one reading goroutine has.

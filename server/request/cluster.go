@@ -16,7 +16,7 @@ import (
 // asked often, and is not worth a line in the audit log.
 func readsAsAdmin(method string) bool {
 	switch method {
-	case protocol.MethodBackup, protocol.MethodAuth, protocol.MethodAuditLog:
+	case protocol.MethodBackup, protocol.MethodAuth, protocol.MethodAuditLog, protocol.MethodTrust:
 		return true
 	}
 	return false

@@ -19,7 +19,7 @@ func (s *Server) SetAuth(state *meta.State) {
 	if _, revision := state.Tokens(); old != nil && old.Revision() >= revision {
 		return
 	}
-	v := auth.NewView(state)
+	v := auth.NewView(state, old)
 	s.auth.Store(v)
 	s.Tokens.notify()
 	if old == nil {
@@ -40,7 +40,7 @@ func (s *Server) SetAuth(state *meta.State) {
 func (c *Client) recheckCredentials(old, v *auth.View, lost func(identity string) bool) {
 	turnsOn := v.On() && !old.On()
 	exempt := turnsOn && c.authSwitches.Load() > 0
-	if c.server.cfg.Authenticator == nil && c.tokenHash.Load() == nil && turnsOn && !exempt {
+	if c.server.cfg.Authenticator == nil && c.shown.Load() == nil && turnsOn && !exempt {
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "credentials count from now on; connect again, with some")
 		return
 	}
@@ -49,22 +49,22 @@ func (c *Client) recheckCredentials(old, v *auth.View, lost func(identity string
 			"a right of this connection's identity was taken away; connect again with those that are left")
 		return
 	}
-	if by := c.tokenHash.Load(); c.server.cfg.Authenticator == nil && by != nil {
-		if why := v.TokenError(*by, time.Now()); why != nil {
+	if by := c.shown.Load(); c.server.cfg.Authenticator == nil && by != nil {
+		if why := v.TokenError(by, time.Now()); why != nil {
 			closeForToken(c, why)
 		}
 	}
 }
 
-// authenticate authenticates a connection.
-func (c *Client) authenticate(view *auth.View, token []byte) (identity string, err error) {
+// authenticate authenticates a connection. See [auth.View.Authenticate] for check.
+func (c *Client) authenticate(view *auth.View, token []byte, check bool) (identity string, err error) {
 	k := auth.Credentials{Token: token, Certificate: c.Certificate(), Remote: c.Remote()}
 	if a := c.server.cfg.Authenticator; a != nil {
 		return a.Authenticate(k)
 	}
-	identity, shown, err := view.Authenticate(k, time.Now())
-	if c.tokenHash.Store(shown); shown != nil {
-		c.server.Tokens.add(*shown)
+	identity, shown, err := view.Authenticate(k, time.Now(), check)
+	if c.shown.Store(shown); shown != nil && shown.Subject == nil {
+		c.server.Tokens.add(shown.Hash)
 	}
 	return identity, err
 }

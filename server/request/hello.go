@@ -2,6 +2,7 @@ package request
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/clienthost"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -39,30 +41,67 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	// whether people must log in
 	asks := m.Client == protocol.ConsoleClient && len(m.Token) == 0 && c.Certificate() == nil
 	view := c.server.auth.Load()
-	identity, err := c.authenticate(view, m.Token)
-	if err == nil && len(identity) > auth.MaxIdentity {
-		err = fmt.Errorf("identity has %d bytes, at most %d are allowed", len(identity), auth.MaxIdentity)
+	identity, err := c.authenticate(view, m.Token, false)
+	if !errors.Is(err, auth.ErrUnchecked) {
+		answerHello(c, p.out, helloAnswer{h.Kind, h.ID, m.Token, asks, view, identity, err})
+		return
+	}
+	c.Hold()
+	token := bytes.Clone(m.Token)
+	c.server.tokenChecks.run(c.server.cfg.Go, clienthost.Of(c.Remote()), func() {
+		defer c.server.Guard("token",
+			func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
+		if c.Ending() {
+			return
+		}
+		o := c.server.BorrowOutbox()
+		view := c.server.auth.Load()
+		identity, err := c.authenticate(view, token, true)
+		answerHello(c, o, helloAnswer{h.Kind, h.ID, token, asks, view, identity, err})
+		c.server.ReturnOutbox(o)
+		c.Release()
+	})
+}
+
+// helloAnswer is what a hello asked, and who the client is by a view.
+type helloAnswer struct {
+	kind     protocol.Kind
+	id       uint64
+	token    []byte
+	asks     bool
+	view     *auth.View
+	identity string
+	err      error
+}
+
+// answerHello lets a client in, or has the map be confirmed before it is refused.
+func answerHello(c *Client, o *Outbox, a helloAnswer) {
+	if a.err == nil && len(a.identity) > auth.MaxIdentity {
+		a.err = fmt.Errorf("identity has %d bytes, at most %d are allowed", len(a.identity), auth.MaxIdentity)
 	}
 	switch {
-	case err == nil:
+	case a.err == nil:
 	case c.server.cfg.Authenticator != nil:
-		c.rejectCredentials(h.Kind, h.ID, err, errCredentials(), asks)
+		c.rejectCredentials(a.kind, a.id, a.err, errCredentials(), a.asks)
 		return
 	default: // the token may have been made a moment ago
 		c.StopReading(2 * unconfirmedTimeout) // behind a confirmation that is under way
 		late := protocol.Errorf(protocol.StatusUnavailable,
 			"the map of this instance may be behind, and does not have these credentials yet; connect again")
-		p.awaitMap(unconfirmedRequest{unconfirmed: unconfirmed{answer: late, refused: true},
-			token: bytes.Clone(m.Token), why: err, asks: asks, conn: c, kind: h.Kind, id: h.ID})
+		o.awaitMap(unconfirmedRequest{unconfirmed: unconfirmed{answer: late, refused: true},
+			token: bytes.Clone(a.token), why: a.err, view: a.view, asks: a.asks, conn: c, kind: a.kind, id: a.id})
 		return
 	}
-	c.identity = identity
+	c.identity = a.identity
 	c.Establish()
-	if now := c.server.auth.Load(); now != view {
-		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet
+	if now := c.server.auth.Load(); now != a.view {
+		c.recheckCredentials(a.view, now, now.LostRights(a.view)) // it changed meanwhile, and did not find this connection yet
+	}
+	if by := c.shown.Load(); by != nil && by.Subject != nil {
+		c.server.Tokens.expiring(by.Subject.Expires)
 	}
 	r := c.server.Routes()
-	p.helloReply = protocol.HelloReply{
+	o.Reply(c, a.kind, a.id, &protocol.HelloReply{
 		Version:    protocol.Version,
 		Server:     serverName(),
 		Cluster:    r.State.ClientCluster(),
@@ -71,9 +110,8 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		MaxData:    uint32(c.server.cfg.Limits.MaxData),
 		Window:     uint32(c.server.cfg.Limits.Window),
 		MapVersion: r.State.MapVersion(),
-		Identity:   identity,
-	}
-	p.out.Reply(c, h.Kind, h.ID, &p.helloReply)
+		Identity:   a.identity,
+	})
 }
 
 // means reports whether a name or id that a client gives is this cluster's.

@@ -102,6 +102,7 @@ type Server struct {
 	AuthFailures       auth.Failures   // attempts of each host to come in
 	refusedHellos      logging.Limiter // of the lines about hellos that were refused
 	Tokens             Tokens
+	tokenChecks        tokenChecks
 	NodeOps, NodeLists chan struct{} // a slot for each change, or list, of nodes under way
 	methods            chan struct{} // the same of operators' methods
 }

@@ -27,6 +27,7 @@ type Tokens struct {
 
 	mu   sync.Mutex
 	seen map[[meta.HashLen]byte]struct{} // since the last check, by hash
+	due  time.Time                       // of the next check
 }
 
 // Changed gets an element when there are other tokens. One goroutine alone may receive it.
@@ -55,22 +56,48 @@ func (t *Tokens) Check(ctx context.Context, now time.Time) time.Duration {
 	if v == nil || t.server.cfg.Authenticator != nil {
 		return tokenCheckPeriod
 	}
-	expired := v.Expired(now)
+	expired, next := v.Expired(now), min(tokenCheckPeriod, v.NextExpiry(now))
+	t.setDue(now.Add(next)) // connections that come meanwhile are found below, or ask for another check
 	t.server.EachClient(func(c *Client) {
-		by := c.tokenHash.Load()
-		if by == nil || !c.Established() {
+		by := c.shown.Load()
+		switch {
+		case by == nil || !c.Established():
+			return
+		case by.Subject == nil:
+			t.add(by.Hash)
+			if !expired {
+				return
+			}
+		case now.Before(by.Subject.Expires):
+			next = min(next, by.Subject.Expires.Sub(now))
 			return
 		}
-		t.add(*by)
-		if !expired {
-			return
-		}
-		if why := v.TokenError(*by, now); why != nil {
+		if why := v.TokenError(by, now); why != nil {
 			closeForToken(c, why)
 		}
 	})
 	t.note(ctx, now)
-	return min(tokenCheckPeriod, v.NextExpiry(now))
+	t.setDue(now.Add(next))
+	return next
+}
+
+func (t *Tokens) setDue(at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.due = at
+}
+
+// expiring has a check come in time for a connection that has just been established.
+func (t *Tokens) expiring(at time.Time) {
+	t.mu.Lock()
+	early := at.Before(t.due)
+	if early {
+		t.due = at
+	}
+	t.mu.Unlock()
+	if early {
+		t.notify()
+	}
 }
 
 // closeForToken sends a connection away because of its token.

@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -51,9 +52,10 @@ type unconfirmedRequests struct {
 
 type unconfirmedRequest struct {
 	unconfirmed
-	token []byte // of a hello
-	why   error  // the same: what is wrong with its credentials
-	asks  bool   // the same: a console, see rejectCredentials
+	token []byte     // of a hello
+	why   error      // the same: what is wrong with its credentials
+	view  *auth.View // the same: by which they are wrong
+	asks  bool       // the same: a console, see rejectCredentials
 	conn  *Client
 	kind  protocol.Kind
 	id    uint64
@@ -67,17 +69,17 @@ func (p *cycle) reject(c *Client, h protocol.Header, bad *protocol.Error) {
 		p.out.FailError(c, h.Kind, h.ID, bad)
 		return
 	}
-	p.awaitMap(unconfirmedRequest{unconfirmed: *u, conn: c, kind: h.Kind, id: h.ID})
+	p.out.awaitMap(unconfirmedRequest{unconfirmed: *u, conn: c, kind: h.Kind, id: h.ID})
 }
 
 // awaitMap has a request answered when the map is up to date.
-func (p *cycle) awaitMap(x unconfirmedRequest) {
-	s := p.server
+func (o *Outbox) awaitMap(x unconfirmedRequest) {
+	s := o.server
 	q := &s.unconfirmed
 	q.mu.Lock()
 	if len(q.list) >= maxUnconfirmed || x.refused && q.refusals >= maxUnconfirmedRefusals {
 		q.mu.Unlock()
-		x.fail(p.out, x.answer)
+		x.fail(o, x.answer)
 		return
 	}
 	q.list = append(q.list, x)
@@ -163,11 +165,12 @@ func (u *unconfirmedRequest) fail(o *Outbox, bad *protocol.Error) {
 }
 
 // refuseHello refuses a hello for good if its credentials are not good by a confirmed map. If they
-// are good by now it is no failure.
+// are good by now, or have to be checked by other trusts, it is no failure.
 func (u *unconfirmedRequest) refuseHello(o *Outbox, confirmed bool) {
-	_, err := u.conn.authenticate(o.server.auth.Load(), u.token)
+	view := o.server.auth.Load()
+	_, err := u.conn.authenticate(view, u.token, false)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, auth.ErrUnchecked) && !view.SameTrusts(u.view):
 		o.FailError(u.conn, u.kind, u.id, u.answer)
 		u.conn.Close(transport.Graceful, u.answer.Status, u.answer.Message)
 	case confirmed:

@@ -120,6 +120,15 @@ func (c *Conn) StopReading(pause time.Duration) {
 	c.ending.Store(true)
 }
 
+// Hold ends the reading behind the present frame, until Release. The reading goroutine calls it.
+func (c *Conn) Hold() { c.paused.Store(true) }
+
+// Release ends what Hold began. Any goroutine may call it.
+func (c *Conn) Release() {
+	c.resume(c.t.cfg.Clock.Now())
+	c.socket.resumeReads()
+}
+
 // Unfinished reports whether a frame has begun to come, and is not complete.
 func (c *Conn) Unfinished() bool { return c.frameSince.Load() != 0 }
 
@@ -151,8 +160,9 @@ func (c *Conn) read(p Cycle, buf []byte) (used int) {
 	p.Begin(now)
 	limit := uint32(protocol.MaxHelloLen)
 	sweeps := uint64(0)
-	frames := 0 // not classified yet
-	for !c.ending.Load() {
+	frames := 0               // not classified yet
+	paused := c.paused.Load() // only a Pipe is read then
+	for !c.ending.Load() && (paused || !c.paused.Load()) {
 		if frames >= framesPerCheck {
 			if sweeps = c.classify(frames); sweeps > 0 {
 				break // what is left waits until the pause is over
@@ -182,8 +192,11 @@ func (c *Conn) read(p Cycle, buf []byte) (used int) {
 	if sweeps == 0 {
 		sweeps = c.classify(frames)
 	}
-	if sweeps > 0 {
+	switch {
+	case sweeps > 0:
 		c.pause(sweeps, now, c.client.KeepsAlive())
+	case c.paused.Load() && !paused: // held
+		c.socket.pauseReads()
 	}
 	c.deferrable = p.End(c.client)
 	if c.ending.Load() {

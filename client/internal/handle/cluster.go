@@ -25,7 +25,8 @@ func (c Client) Cluster(ctx context.Context, method string, in, out any) error {
 		asks := false
 		switch method {
 		case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodTop,
-			protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup, protocol.MethodShards:
+			protocol.MethodAuth, protocol.MethodWhoAmI, protocol.MethodBackup, protocol.MethodShards,
+			protocol.MethodTrust:
 			asks = true
 		}
 		// A change that turned auth on, or took rights away, may have the one who asked for it
@@ -34,11 +35,11 @@ func (c Client) Cluster(ctx context.Context, method string, in, out any) error {
 		switch method {
 		case protocol.MethodAuthSwitch, protocol.MethodGrant, protocol.MethodRevoke:
 			shutOut = protocol.StatusOf(err) == protocol.StatusForbidden
-		case protocol.MethodTokenRevoke: // of the token that asked
+		case protocol.MethodTokenRevoke, protocol.MethodTrustKeys, protocol.MethodTrustDelete: // of the token that asked
 			shutOut = protocol.StatusOf(err) == protocol.StatusUnauthenticated
 		}
 		switch method {
-		case protocol.MethodRevoke, protocol.MethodTokenRevoke:
+		case protocol.MethodRevoke, protocol.MethodTokenRevoke, protocol.MethodTrustDelete:
 			if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
 				return nil // the first sending did it
 			}

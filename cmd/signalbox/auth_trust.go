@@ -1,0 +1,178 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/server/operator"
+	"github.com/signalbox-dev/signalbox/server/trust"
+)
+
+func trustCmd(a *app) *cobra.Command {
+	return group("trust", "Trusts: tokens that a platform signs",
+		`A trust says which issuer's signed tokens (JSON Web Tokens) count as credentials, and which identity
+their subjects have here. A client shows such a token like any other: --token-file, or
+Authorization: Bearer. Rights are granted to the identity: auth grant.
+
+A token counts if a key of the trust signed it (RS256, PS256, ES256, ES384 or EdDSA), its iss is the
+trust's issuer, its aud has the trust's audience, it has a sub, and it is valid for a day at most.
+When it expires, its connections are closed; a client reads its file again, and keeps what it holds.`,
+		trustListCmd(a), trustCreateCmd(a), trustMapCmd(a), trustKeysCmd(a), trustTestCmd(a), trustDeleteCmd(a))
+}
+
+func trustRow(t *protocol.AuthTrust) row {
+	var rules, keys []string
+	for _, r := range t.Rules {
+		var conditions []string
+		for _, c := range r.If {
+			conditions = append(conditions, c.Claim+"="+c.Pattern)
+		}
+		rules = append(rules, strings.Join(conditions, " ")+" -> "+r.As)
+	}
+	for _, k := range t.KeyIDs {
+		keys = append(keys, strings.TrimSpace(k.ID+" "+k.Type))
+	}
+	return row{{"name", "trust", t.Name}, {"issuer", "issuer", t.Issuer}, {"audience", "audience", t.Audience},
+		{"rules", "rules", rules}, {"keys", "keys", keys}, {"keys_at", "keys since", timestamp{wallTime(t.KeysAtMS)}}}
+}
+
+func trustListCmd(a *app) *cobra.Command {
+	c := command("ls", "Show the trusts, with their rules and the ids of their keys", "")
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		s, err := c.Auth(inv.ctx)
+		if err != nil {
+			return err
+		}
+		return inv.printer().list(rowsOf(s.Trusts, trustRow), "no trusts")
+	})
+	return c
+}
+
+func trustCreateCmd(a *app) *cobra.Command {
+	c := command("create NAME", "Create a trust, without rules and keys",
+		"Create a trust. No token counts by it until it has a rule (auth trust map) and keys (auth trust keys).")
+	c.Example = "  signalbox auth trust create ci --issuer https://ci.example --audience signalbox"
+	issuer := c.Flags().String("issuer", "", "Issuer, exactly as in the claim iss of its tokens. Required.")
+	audience := c.Flags().String("audience", "signalbox", "Audience that the claim aud of a token must have.")
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		if *issuer == "" {
+			return usagef("no --issuer; give that of the platform's tokens")
+		}
+		_, err := c.CreateTrust(inv.ctx, args[0], *issuer, *audience)
+		return inv.report(err, row{{"name", "trust", args[0]}}, "created trust %s; give it rules and keys", args[0])
+	})
+	return c
+}
+
+func trustMapCmd(a *app) *cobra.Command {
+	c := command("map NAME", "Add a rule that gives tokens an identity",
+		`Add a rule behind those that a trust has. The first rule that matches a token gives the identity; a
+token that none matches is refused.
+
+--if CLAIM=PATTERN has to match, each of them. In a pattern * stands for any run of characters, / too.
+a.b is the claim b inside the object a. Of a claim that is a list, one element has to match. Numbers
+are compared as the token writes them.
+
+--as is the identity. '{CLAIM}' in it stands for the claim's value: a program that can choose the value
+chooses its identity.`)
+	c.Example = "  signalbox auth trust map ci --if repository=octo/* --if ref=refs/heads/main --as ci-main"
+	conditions := c.Flags().StringArray("if", nil, "CLAIM=PATTERN that a token must match; may be given several times. Required.")
+	as := c.Flags().String("as", "", "Identity of the tokens that match. Required.")
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		rule := admin.TrustRule{As: *as}
+		for _, text := range *conditions {
+			claim, pattern, ok := strings.Cut(text, "=")
+			if !ok || claim == "" {
+				return usagef("--if %q is no CLAIM=PATTERN; write it as --if repository=octo/*", text)
+			}
+			rule.If = append(rule.If, admin.TrustCondition{Claim: claim, Pattern: pattern})
+		}
+		if *as == "" || len(rule.If) == 0 {
+			return usagef("give --if CLAIM=PATTERN and --as IDENTITY; --if sub=* means every token of the issuer")
+		}
+		t, err := c.MapTrust(inv.ctx, args[0], rule)
+		if err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"name", "trust", t.Name}, {"rule", "rule", len(t.Rules)}, {"as", "as", rule.As}},
+			"rule %d of trust %s gives %s", len(t.Rules), t.Name, rule.As)
+	})
+	return c
+}
+
+func trustKeysCmd(a *app) *cobra.Command {
+	c := command("keys NAME", "Replace the keys of a trust",
+		`Replace the keys of a trust by those of a file: a JSON Web Key Set with up to 32 public keys, as the
+issuer publishes it. Keys that cannot sign tokens are left out. Connections that came in by a key that
+is gone are closed.`)
+	c.Example = "  signalbox auth trust keys ci --from jwks.json"
+	from := c.Flags().String("from", "", "File with the keys, up to 64 KiB. Required.")
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		if *from == "" {
+			return usagef("no --from; give a file with a JSON Web Key Set")
+		}
+		keys, err := file.Read(*from, operator.MaxTrustKeys)
+		if err != nil {
+			return usagef("cannot read --from: %v", err)
+		}
+		if _, _, err := trust.ReadKeys(keys); err != nil {
+			return usagef("--from %s cannot be used: %v", *from, err)
+		}
+		t, err := c.SetTrustKeys(inv.ctx, args[0], keys)
+		if err != nil {
+			return err
+		}
+		return inv.printer().message(row{{"name", "trust", t.Name}, {"keys", "keys", len(t.KeyIDs)}},
+			"trust %s has keys: %d", t.Name, len(t.KeyIDs))
+	})
+	return c
+}
+
+func trustTestCmd(a *app) *cobra.Command {
+	c := command("test NAME", "Check a token, and show its identity or what is wrong with it",
+		`Check a token by a trust, and show the identity that it has, or which check fails by which value. The
+token does not leave this machine, whose clock counts. Of GitHub's and GitLab's tokens and those of
+pods, a copy works until it expires.`)
+	c.Example = "  signalbox auth trust test ci --from token.jwt"
+	path := c.Flags().String("from", "", "File with the token. Required.")
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		if *path == "" {
+			return usagef("no --from; give a file with a token")
+		}
+		token, err := client.TokenFile(*path)(inv.ctx)
+		if err != nil {
+			return usagef("cannot read --from: %v", err)
+		}
+		t, err := c.Trust(inv.ctx, args[0])
+		if err != nil {
+			return err
+		}
+		x, err := operator.CheckToken(t, token, time.Now())
+		if err != nil {
+			return fmt.Errorf("refused: %s", terminal.Sanitize(err.Error()))
+		}
+		left := terminal.Age(time.Until(x.Expires))
+		return inv.printer().message(row{{"identity", "identity", x.Identity}, {"rule", "rule", x.Rule},
+			{"subject", "subject", x.Subject}, {"expires_at", "expires", expiry{x.Expires}}},
+			"%s, by rule %d; the token of %s is valid for %s", x.Identity, x.Rule, x.Subject, left)
+	})
+	return c
+}
+
+func trustDeleteCmd(a *app) *cobra.Command {
+	c := command("delete NAME", "Delete a trust",
+		"Delete a trust and close the connections that came in by it. The rights of its identities stay.")
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		err := c.DeleteTrust(inv.ctx, args[0])
+		return inv.report(err, row{{"name", "trust", args[0]}}, "deleted trust %s", args[0])
+	})
+	return c
+}

@@ -1,0 +1,155 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
+)
+
+// trusted is an instance that trusts an issuer: jobs of octo are the identity ci, which may use
+// /default.
+func trusted(t *testing.T) (*instance, *admin.Client, *trusttest.Issuer) {
+	t.Helper()
+	s := guarded(t, nil)
+	root, issuer := adminClient(t, s, rootSecret), trusttest.New(t)
+	if _, err := root.CreateTrust(t.Context(), "ci", trusttest.Name, trusttest.Audience); err != nil {
+		t.Fatal(err)
+	}
+	addRule(t, root, "repository", "octo/*", "ci")
+	setKeys(t, root, issuer)
+	grant(t, root, "ci", "/default", "use")
+	return s, root, issuer
+}
+
+func addRule(t *testing.T, root *admin.Client, claim, pattern, as string) {
+	t.Helper()
+	rule := admin.TrustRule{If: []admin.TrustCondition{{Claim: claim, Pattern: pattern}}, As: as}
+	if _, err := root.MapTrust(t.Context(), "ci", rule); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func setKeys(t *testing.T, root *admin.Client, issuer *trusttest.Issuer) {
+	t.Helper()
+	if _, err := root.SetTrustKeys(t.Context(), "ci", issuer.Keys(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var ofOcto = map[string]any{"repository": "octo/api"}
+
+// TestPlatformToken: a token that the issuer signed is an identity. One that fails is refused like a
+// wrong secret, and counted like one.
+func TestPlatformToken(t *testing.T) {
+	t.Parallel()
+	s, root, issuer := trusted(t)
+	token := issuer.Token(t, "job", time.Hour, ofOcto)
+	for range 2 { // checked, and remembered
+		if _, reply, err := greet(t, s, token); err != nil || reply.Identity != "ci" {
+			t.Errorf("a good token is %q, %v", reply.Identity, err)
+		}
+	}
+	// What comes with a hello waits for the check.
+	behind := dial(t, s)
+	hello := behind.send(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1,
+		Token: []byte(issuer.Token(t, "job", 2*time.Hour, ofOcto))})
+	ask := behind.send(protocol.KindMap, 0, &protocol.MapRequest{})
+	if err := behind.reply(protocol.KindHello, hello, &protocol.HelloReply{}); err != nil {
+		t.Error(err)
+	}
+	if err := behind.reply(protocol.KindMap, ask, &protocol.MapReply{}); err != nil {
+		t.Error(err)
+	}
+	stranger := trusttest.New(t)
+	for name, wrong := range map[string]string{
+		"of no rule": issuer.Token(t, "job", time.Hour, nil), "expired": issuer.Token(t, "job", -time.Second, ofOcto),
+		"of another audience": issuer.Token(t, "job", time.Hour, map[string]any{"repository": "octo/api", "aud": "x"}),
+		"of another key":      stranger.Token(t, "job", time.Hour, ofOcto), "cut": token[:len(token)-4],
+	} {
+		if _, _, err := greet(t, s, wrong); !errors.Is(err, protocol.StatusUnauthenticated) {
+			t.Errorf("a token %s: %v", name, err)
+		}
+	}
+	// Another trust decides for what was refused before; one that was remembered is checked again.
+	addRule(t, root, "sub", "job", "jobs")
+	if _, reply, err := greet(t, s, issuer.Token(t, "job", time.Hour, nil)); err != nil || reply.Identity != "jobs" {
+		t.Errorf("by the new rule it is %q, %v", reply.Identity, err)
+	}
+	if _, reply, err := greet(t, s, token); err != nil || reply.Identity != "ci" {
+		t.Errorf("by the first rule it is %q, %v", reply.Identity, err)
+	}
+	if text := scrape(s); !strings.Contains(text, "\nsignalbox_auth_failures_total 5\n") {
+		t.Error("wrong tokens are not counted once each")
+	}
+}
+
+// TestPlatformTokenIsGone: a key, a rule or a trust that is gone takes its connections with it, and
+// no others.
+func TestPlatformTokenIsGone(t *testing.T) {
+	t.Parallel()
+	s, root, issuer := trusted(t)
+	static := as(t, s, issue(t, root, "somebody"))
+	first := as(t, s, issuer.Token(t, "job", time.Hour, ofOcto))
+	addRule(t, root, "sub", "other", "others") // behind its rule
+	issuer.Rotate(t)
+	setKeys(t, root, issuer)
+	gone := func(c *raw) {
+		t.Helper()
+		if g := c.closed(); g == nil || g.Status != protocol.StatusUnauthenticated ||
+			!strings.Contains(g.Message, "is not trusted any more") {
+			t.Errorf("the connection was ended with %+v", g)
+		}
+	}
+	gone(first)
+	second := as(t, s, issuer.Token(t, "job", time.Hour, ofOcto))
+	if err := root.DeleteTrust(t.Context(), "ci"); err != nil {
+		t.Fatal(err)
+	}
+	gone(second)
+	if _, _, err := greet(t, s, issuer.Token(t, "job", time.Hour, ofOcto)); !errors.Is(err, protocol.StatusUnauthenticated) {
+		t.Errorf("a token of a deleted trust: %v", err)
+	}
+	static.must(protocol.KindMap, 0, &protocol.MapRequest{}, &protocol.MapReply{})
+}
+
+// TestPlatformTokenExpires: at its token's end a connection is sent away. A client that shows another
+// one of the same identity keeps session, lease and fencing token.
+func TestPlatformTokenExpires(t *testing.T) {
+	t.Parallel()
+	s, _, issuer := trusted(t)
+	var shown atomic.Int32
+	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()},
+		GetToken: func(context.Context) ([]byte, error) {
+			shown.Add(1)
+			return []byte(issuer.Token(t, "job", 2*time.Second, ofOcto)), nil
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	session, err := c.Session(t.Context(), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := session.Mutex("deploy").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "three tokens to expire", func() bool { return shown.Load() > 3 })
+	if err := lease.Context().Err(); err != nil {
+		t.Errorf("the lease ended: %v", context.Cause(lease.Context()))
+	}
+	d, err := session.Node().Describe(t.Context(), "deploy", client.IncludeOwners())
+	if err != nil || len(d.Owners) != 1 || d.Owners[0].Token != lease.Token() || d.Owners[0].Session != session.ID() {
+		t.Errorf("the owners are %+v, %v", d, err)
+	}
+}

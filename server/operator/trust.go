@@ -1,0 +1,163 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/trust"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// trustPrefix is the prefix of methods about trusts.
+const trustPrefix = AuthPrefix + "trust_"
+
+// MaxTrustKeys is the most bytes of a trust's keys.
+const MaxTrustKeys = meta.MaxTrustKeys
+
+// maxTrustText is the most bytes of an issuer, an audience, a claim and a pattern.
+const maxTrustText = 1024
+
+// serveTrust answers a method about a trust.
+func (a *AuthMethods) serveTrust(ctx context.Context, method string, in *protocol.AuthTrust) (any, error) {
+	if err := checkWord("name of a trust", in.Name, meta.MaxTrustName); err != nil {
+		return nil, err
+	}
+	var change func(t *meta.Trust) error
+	var err error
+	switch method {
+	case protocol.MethodTrust:
+		t, ok := a.State().Trust(in.Name)
+		if !ok {
+			return nil, noTrust(in.Name)
+		}
+		out := authTrust(&t)
+		out.Keys = string(t.Keys)
+		return out, nil
+	case protocol.MethodTrustDelete:
+		return struct{}{}, a.RemoveTrust(ctx, in.Name)
+	case protocol.MethodTrustCreate:
+		change, err = createTrust(in)
+	case protocol.MethodTrustMap:
+		change, err = mapTrust(in)
+	case protocol.MethodTrustKeys:
+		change, err = setTrustKeys(in)
+	default:
+		err = protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := a.ChangeTrust(ctx, in.Name, change); err != nil {
+		return nil, err
+	}
+	t, _ := a.State().Trust(in.Name)
+	return authTrust(&t), nil
+}
+
+// createTrust makes a trust. A request that is sent again finds the trust that it has made.
+func createTrust(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
+	if err := checkWord("issuer", in.Issuer, maxTrustText); err != nil {
+		return nil, err
+	}
+	if err := checkWord("audience", in.Audience, maxTrustText); err != nil {
+		return nil, err
+	}
+	return func(t *meta.Trust) error {
+		if t.Revision != 0 && (t.Issuer != in.Issuer || t.Audience != in.Audience || len(t.Rules) > 0 || t.KeysAt != 0) {
+			return protocol.Errorf(protocol.StatusAlreadyExists,
+				"a trust %q exists; choose another name, or delete it first", in.Name)
+		}
+		t.Issuer, t.Audience = in.Issuer, in.Audience
+		return nil
+	}, nil
+}
+
+// mapTrust appends rules, unless they are the last ones already.
+func mapTrust(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
+	for _, r := range in.Rules {
+		if bad := trust.CheckRule(r.As); bad != "" {
+			return nil, protocol.Errorf(protocol.StatusBadRequest, "a rule gives %.40q, and %s", r.As, bad)
+		}
+		for _, c := range r.If {
+			if err := checkWord("claim", c.Claim, maxTrustText); err != nil {
+				return nil, err
+			}
+		}
+	}
+	rules := trustRules(in)
+	same := func(a, b meta.TrustRule) bool { return a.As == b.As && slices.Equal(a.If, b.If) }
+	return func(t *meta.Trust) error {
+		if t.Revision == 0 {
+			return noTrust(in.Name)
+		}
+		if had := len(t.Rules) - len(rules); had < 0 || !slices.EqualFunc(t.Rules[had:], rules, same) {
+			t.Rules = append(slices.Clip(t.Rules), rules...)
+		}
+		return nil
+	}, nil
+}
+
+func trustRules(in *protocol.AuthTrust) (rules []meta.TrustRule) {
+	for _, r := range in.Rules {
+		rule := meta.TrustRule{As: r.As}
+		for _, c := range r.If {
+			rule.If = append(rule.If, meta.TrustCondition(c))
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+// CheckToken checks a token by a trust that MethodTrust answered. The error of a token that fails has
+// values of it.
+func CheckToken(t *protocol.AuthTrust, token []byte, now time.Time) (*trust.Subject, error) {
+	x, err := trust.NewSet([]meta.Trust{{Name: t.Name, Issuer: t.Issuer, Audience: t.Audience, Keys: []byte(t.Keys),
+		Rules: trustRules(t)}}, nil).Check(token, now)
+	if why, ok := errors.AsType[*trust.Error](err); ok {
+		err = errors.New(why.Explain())
+	}
+	return x, err
+}
+
+func setTrustKeys(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
+	if len(in.Keys) > meta.MaxTrustKeys {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the keys have %d bytes; give up to %d", len(in.Keys),
+			meta.MaxTrustKeys)
+	}
+	kept, _, err := trust.ReadKeys([]byte(in.Keys))
+	if err != nil {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the keys cannot be taken: %v", err)
+	}
+	return func(t *meta.Trust) error {
+		if t.Revision == 0 {
+			return noTrust(in.Name)
+		}
+		t.Keys = kept
+		return nil
+	}, nil
+}
+
+func noTrust(name string) error {
+	return protocol.Errorf(protocol.StatusNotFound, "there is no trust %q; `signalbox auth trust ls` lists them", name)
+}
+
+// authTrust is the document of a trust, without its keys.
+func authTrust(t *meta.Trust) protocol.AuthTrust {
+	out := protocol.AuthTrust{Name: t.Name, Issuer: t.Issuer, Audience: t.Audience, KeysAtMS: t.KeysAt, CreatedAtMS: t.CreatedAt}
+	for _, r := range t.Rules {
+		rule := protocol.AuthTrustRule{As: r.As}
+		for _, c := range r.If {
+			rule.If = append(rule.If, protocol.AuthTrustCondition(c))
+		}
+		out.Rules = append(out.Rules, rule)
+	}
+	if _, list, err := trust.ReadKeys(t.Keys); err == nil {
+		for _, k := range list {
+			out.KeyIDs = append(out.KeyIDs, protocol.AuthTrustKey(k))
+		}
+	}
+	return out
+}
