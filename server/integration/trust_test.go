@@ -3,6 +3,8 @@ package integration
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,15 +13,16 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
 // trusted is an instance that trusts an issuer: jobs of octo are the identity ci, which may use
 // /default.
-func trusted(t *testing.T) (*instance, *admin.Client, *trusttest.Issuer) {
+func trusted(t *testing.T, change func(*server.Config)) (*instance, *admin.Client, *trusttest.Issuer) {
 	t.Helper()
-	s := guarded(t, nil)
+	s := guarded(t, change)
 	root, issuer := adminClient(t, s, rootSecret), trusttest.New(t)
 	if _, err := root.CreateTrust(t.Context(), "ci", trusttest.Name, trusttest.Audience); err != nil {
 		t.Fatal(err)
@@ -51,7 +54,7 @@ var ofOcto = map[string]any{"repository": "octo/api"}
 // wrong secret, and counted like one.
 func TestPlatformToken(t *testing.T) {
 	t.Parallel()
-	s, root, issuer := trusted(t)
+	s, root, issuer := trusted(t, nil)
 	token := issuer.Token(t, "job", time.Hour, ofOcto)
 	for range 2 { // checked, and remembered
 		if _, reply, err := greet(t, s, token); err != nil || reply.Identity != "ci" {
@@ -96,7 +99,7 @@ func TestPlatformToken(t *testing.T) {
 // no others.
 func TestPlatformTokenIsGone(t *testing.T) {
 	t.Parallel()
-	s, root, issuer := trusted(t)
+	s, root, issuer := trusted(t, nil)
 	static := as(t, s, issue(t, root, "somebody"))
 	first := as(t, s, issuer.Token(t, "job", time.Hour, ofOcto))
 	addRule(t, root, "sub", "other", "others") // behind its rule
@@ -125,7 +128,7 @@ func TestPlatformTokenIsGone(t *testing.T) {
 // one of the same identity keeps session, lease and fencing token.
 func TestPlatformTokenExpires(t *testing.T) {
 	t.Parallel()
-	s, _, issuer := trusted(t)
+	s, _, issuer := trusted(t, nil)
 	var shown atomic.Int32
 	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()},
 		GetToken: func(context.Context) ([]byte, error) {
@@ -151,5 +154,37 @@ func TestPlatformTokenExpires(t *testing.T) {
 	d, err := session.Node().Describe(t.Context(), "deploy", client.IncludeOwners())
 	if err != nil || len(d.Owners) != 1 || d.Owners[0].Token != lease.Token() || d.Owners[0].Session != session.ID() {
 		t.Errorf("the owners are %+v, %v", d, err)
+	}
+}
+
+// TestPlatformTokenIsAudited: a line says by which trust a client came in and of which subject, and
+// has nothing else of the token.
+func TestPlatformTokenIsAudited(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "audit")
+	s, _, issuer := trusted(t, func(c *server.Config) { c.Audit = file })
+	token := issuer.Token(t, "job", time.Hour, ofOcto)
+	c := as(t, s, token)
+	node := c.node()
+	session := c.session(node, 1)
+	c.must(protocol.KindCreate, c.bucket(node, "x"),
+		&protocol.Create{Head: c.head(session.Session), Name: []byte("x"), Limit: 1, Reason: "because"}, nil)
+	var text string
+	await.True(t, "the line", func() bool {
+		b, err := os.ReadFile(file)
+		if text = string(b); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(text, `"initiator":"ci"`)
+	})
+	for _, want := range []string{`"trust":"ci"`, `"subject":"job"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the audit log lacks %s:\n%s", want, text)
+		}
+	}
+	for _, part := range append(strings.Split(token, "."), "octo/api") {
+		if strings.Contains(text, part) {
+			t.Errorf("the audit log has %q of the token", part)
+		}
 	}
 }

@@ -33,12 +33,16 @@ func writeAudit(c *Client, e audit.Event, fields ...any) {
 // faces are programs through which others use the cluster, by the names in their hellos.
 var faces = map[string]string{protocol.ConsoleClient: "console", protocol.HTTPClient: "http"}
 
-// via returns the field that marks a request of such a program.
-func via(c *Client) []any {
+// via returns the fields that mark a request of such a program, and one of a client with a platform's
+// token.
+func via(c *Client) (fields []any) {
 	if c.via != "" {
-		return []any{"via", c.via}
+		fields = append(fields, "via", c.via)
 	}
-	return nil
+	if by := c.shown.Load(); by != nil && by.Subject != nil {
+		fields = append(fields, "trust", by.Subject.Trust, "subject", by.Subject.Subject)
+	}
+	return fields
 }
 
 // outcomeOf returns what notes, in the log and the audit log, how a change ended that was asked for
