@@ -83,11 +83,18 @@ type AuthRight struct {
 type AuthTrust struct {
 	Name     string          `json:"name"`
 	Issuer   string          `json:"issuer,omitempty"`
+	SPIFFE   string          `json:"spiffe,omitempty"` // trust domain of subjects, of certificates too
 	Audience string          `json:"audience,omitempty"`
 	Rules    []AuthTrustRule `json:"rules,omitempty"` // the first that matches counts
 	// Keys is the text of a JSON Web Key Set with up to 32 keys, of up to 64 KiB, of which those are kept that can
 	// sign tokens.
-	Keys        string         `json:"keys,omitempty"`
+	Keys      string `json:"keys,omitempty"`
+	KeysGiven bool   `json:"keys_given,omitempty"` // by an operator: they are not fetched
+	// CA is PEM of the authorities of the issuer's certificate; empty: those of the instances' systems.
+	CA         string `json:"ca,omitempty"`
+	BearerFile string `json:"bearer_file,omitempty"` // on the instances, with a token for the issuer
+	// Problem says why the keys of a new trust could not be fetched yet.
+	Problem     string         `json:"problem,omitempty"`
 	KeyIDs      []AuthTrustKey `json:"key_ids,omitempty"`
 	KeysAtMS    uint64         `json:"keys_at_ms,omitempty"` // when the keys came; 0: there are none yet
 	CreatedAtMS uint64         `json:"created_at_ms,omitempty"`

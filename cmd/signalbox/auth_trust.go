@@ -40,7 +40,11 @@ func trustRow(t *protocol.AuthTrust) row {
 	for _, k := range t.KeyIDs {
 		keys = append(keys, strings.TrimSpace(k.ID+" "+k.Type))
 	}
-	return row{{"name", "trust", t.Name}, {"issuer", "issuer", t.Issuer}, {"audience", "audience", t.Audience},
+	issuer := t.Issuer
+	if t.SPIFFE != "" {
+		issuer = strings.TrimSpace("spiffe://" + t.SPIFFE + " " + issuer)
+	}
+	return row{{"name", "trust", t.Name}, {"issuer", "issuer", issuer}, {"audience", "audience", t.Audience},
 		{"rules", "rules", rules}, {"keys", "keys", keys}, {"keys_at", "keys since", timestamp{wallTime(t.KeysAtMS)}}}
 }
 
@@ -57,17 +61,45 @@ func trustListCmd(a *app) *cobra.Command {
 }
 
 func trustCreateCmd(a *app) *cobra.Command {
-	c := command("create NAME", "Create a trust, without rules and keys",
-		"Create a trust. No token counts by it until it has a rule (auth trust map) and keys (auth trust keys).")
-	c.Example = "  signalbox auth trust create ci --issuer https://ci.example --audience signalbox"
-	issuer := c.Flags().String("issuer", "", "Issuer, exactly as in the claim iss of its tokens. Required.")
-	audience := c.Flags().String("audience", "signalbox", "Audience that the claim aud of a token must have.")
+	c := command("create NAME", "Create a trust, without rules",
+		`Create a trust. No token counts by it until it has a rule: auth trust map.
+
+With --spiffe, sub has to be a SPIFFE ID of the domain, and --issuer may be left out. A client
+certificate with such an ID as its only URI is the same subject; its common name then does not count.`)
+	c.Example = `  signalbox auth trust create github --issuer https://token.actions.githubusercontent.com
+  signalbox auth trust create spire --spiffe example.org`
+	var t admin.Trust
+	c.Flags().StringVar(&t.Issuer, "issuer", "", "Issuer, exactly as in the claim iss of its tokens.")
+	c.Flags().StringVar(&t.SPIFFE, "spiffe", "", "SPIFFE trust domain, such as example.org.")
+	c.Flags().StringVar(&t.Audience, "audience", "signalbox", "Audience that the claim aud of a token must have.")
+	ca := c.Flags().String("ca-file", "",
+		"File with the authorities of the issuer's certificate; its contents are kept. Default: those of the instances' systems.")
+	c.Flags().StringVar(&t.BearerFile, "bearer-file", "",
+		"File on the instances with a token for the issuer. In a pod its own cluster's issuer gets the service account's.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-		if *issuer == "" {
-			return usagef("no --issuer; give that of the platform's tokens")
+		t.Name = args[0]
+		if t.Issuer == "" && t.SPIFFE == "" {
+			return usagef("no --issuer; give that of the platform's tokens, or --spiffe")
 		}
-		_, err := c.CreateTrust(inv.ctx, args[0], *issuer, *audience)
-		return inv.report(err, row{{"name", "trust", args[0]}}, "created trust %s; give it rules and keys", args[0])
+		if *ca != "" {
+			text, err := file.Read(*ca, operator.MaxTrustKeys)
+			if err != nil {
+				return usagef("cannot read --ca-file: %v", err)
+			}
+			t.CA = string(text)
+		}
+		made, err := c.CreateTrust(inv.ctx, t)
+		if err != nil {
+			return err
+		}
+		next := "give it rules, by auth trust map"
+		switch {
+		case made.Problem != "":
+			next = "its keys cannot be fetched, which is tried again: " + terminal.Sanitize(made.Problem)
+		case len(made.KeyIDs) == 0:
+			next = "give it keys, by auth trust keys, and rules"
+		}
+		return inv.printer().message(trustRow(made), "created trust %s; %s", t.Name, next)
 	})
 	return c
 }

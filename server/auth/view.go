@@ -157,7 +157,13 @@ func (v *View) Authenticate(k Credentials, now time.Time, check bool) (identity 
 			return "", nil, why
 		}
 	}
-	if id := CertIdentity(k.Certificate); id != "" {
+	x, err := v.trusts.Certificate(k.Certificate)
+	switch id := CertIdentity(k.Certificate); {
+	case x != nil:
+		return x.Identity, &Shown{Subject: x}, nil
+	case err != nil && v.on:
+		return "", nil, err
+	case id != "" && err == nil:
 		return id, nil, nil
 	}
 	if v.on && !v.anonymousHasRights() {
@@ -196,7 +202,7 @@ func (v *View) AllowedAnywhere(identity string, right Right) bool {
 	})
 }
 
-// CertIdentity is who a verified certificate is of; empty if it does not say.
+// CertIdentity is who a verified certificate is of by its common name; empty if it does not say.
 func CertIdentity(c *x509.Certificate) string {
 	if c == nil || c.Subject.CommonName == "" || len(c.Subject.CommonName) > MaxIdentity-len(meta.CertIdentity) {
 		return ""

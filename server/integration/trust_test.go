@@ -24,7 +24,7 @@ func trusted(t *testing.T, change func(*server.Config)) (*instance, *admin.Clien
 	t.Helper()
 	s := guarded(t, change)
 	root, issuer := adminClient(t, s, rootSecret), trusttest.New(t)
-	if _, err := root.CreateTrust(t.Context(), "ci", trusttest.Name, trusttest.Audience); err != nil {
+	if _, err := root.CreateTrust(t.Context(), admin.Trust{Name: "ci", Issuer: trusttest.Name, Audience: trusttest.Audience}); err != nil {
 		t.Fatal(err)
 	}
 	addRule(t, root, "repository", "octo/*", "ci")

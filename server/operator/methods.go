@@ -59,7 +59,7 @@ type ClusterMethods struct {
 }
 
 // unlisted are members of documents that Subjects leaves out: secrets, and what is long.
-var unlisted = []string{"secret", "hash", "keys"}
+var unlisted = []string{"secret", "hash", "keys", "ca"}
 
 // Subjects are what a method is about, as its document says that nobody has checked yet: its short
 // values, the beginnings of its longer texts, and no secret. They are pairs for [audit.Fields]. A

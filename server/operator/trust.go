@@ -1,7 +1,9 @@
 package operator
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"slices"
 	"time"
@@ -17,9 +19,6 @@ const trustPrefix = AuthPrefix + "trust_"
 // MaxTrustKeys is the most bytes of a trust's keys.
 const MaxTrustKeys = meta.MaxTrustKeys
 
-// maxTrustText is the most bytes of an issuer, an audience, a claim and a pattern.
-const maxTrustText = 1024
-
 // serveTrust answers a method about a trust.
 func (a *AuthMethods) serveTrust(ctx context.Context, method string, in *protocol.AuthTrust) (any, error) {
 	if err := checkWord("name of a trust", in.Name, meta.MaxTrustName); err != nil {
@@ -34,7 +33,7 @@ func (a *AuthMethods) serveTrust(ctx context.Context, method string, in *protoco
 			return nil, noTrust(in.Name)
 		}
 		out := authTrust(&t)
-		out.Keys = string(t.Keys)
+		out.Keys, out.CA = string(t.Keys), string(t.CA)
 		return out, nil
 	case protocol.MethodTrustDelete:
 		return struct{}{}, a.RemoveTrust(ctx, in.Name)
@@ -59,18 +58,26 @@ func (a *AuthMethods) serveTrust(ctx context.Context, method string, in *protoco
 
 // createTrust makes a trust. A request that is sent again finds the trust that it has made.
 func createTrust(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
-	if err := checkWord("issuer", in.Issuer, maxTrustText); err != nil {
-		return nil, err
+	for what, text := range map[string]string{"issuer": cmp.Or(in.Issuer, in.SPIFFE), "audience": in.Audience,
+		"path of --bearer-file": cmp.Or(in.BearerFile, "/")} {
+		if err := checkWord(what, text, meta.MaxTrustText); err != nil {
+			return nil, err
+		}
 	}
-	if err := checkWord("audience", in.Audience, maxTrustText); err != nil {
-		return nil, err
+	if in.SPIFFE != "" && !trust.CheckDomain(in.SPIFFE) {
+		return nil, protocol.Errorf(protocol.StatusBadRequest,
+			"%.40q is no SPIFFE trust domain; write it as example.org, in lower case", in.SPIFFE)
+	}
+	if in.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(in.CA)) {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the authorities have no certificate; give them as PEM")
 	}
 	return func(t *meta.Trust) error {
-		if t.Revision != 0 && (t.Issuer != in.Issuer || t.Audience != in.Audience || len(t.Rules) > 0 || t.KeysAt != 0) {
+		if t.Revision != 0 && (t.Issuer != in.Issuer || t.SPIFFE != in.SPIFFE || t.Audience != in.Audience ||
+			string(t.CA) != in.CA || t.BearerFile != in.BearerFile || len(t.Rules) > 0) {
 			return protocol.Errorf(protocol.StatusAlreadyExists,
 				"a trust %q exists; choose another name, or delete it first", in.Name)
 		}
-		t.Issuer, t.Audience = in.Issuer, in.Audience
+		t.Issuer, t.SPIFFE, t.Audience, t.CA, t.BearerFile = in.Issuer, in.SPIFFE, in.Audience, []byte(in.CA), in.BearerFile
 		return nil
 	}, nil
 }
@@ -82,40 +89,28 @@ func mapTrust(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
 			return nil, protocol.Errorf(protocol.StatusBadRequest, "a rule gives %.40q, and %s", r.As, bad)
 		}
 		for _, c := range r.If {
-			if err := checkWord("claim", c.Claim, maxTrustText); err != nil {
+			if err := checkWord("claim", c.Claim, meta.MaxTrustText); err != nil {
 				return nil, err
 			}
 		}
 	}
-	rules := trustRules(in)
-	same := func(a, b meta.TrustRule) bool { return a.As == b.As && slices.Equal(a.If, b.If) }
+	rules := in.Rules
 	return func(t *meta.Trust) error {
 		if t.Revision == 0 {
 			return noTrust(in.Name)
 		}
-		if had := len(t.Rules) - len(rules); had < 0 || !slices.EqualFunc(t.Rules[had:], rules, same) {
+		if had := len(t.Rules) - len(rules); had < 0 || !slices.EqualFunc(t.Rules[had:], rules, trust.SameRule) {
 			t.Rules = append(slices.Clip(t.Rules), rules...)
 		}
 		return nil
 	}, nil
 }
 
-func trustRules(in *protocol.AuthTrust) (rules []meta.TrustRule) {
-	for _, r := range in.Rules {
-		rule := meta.TrustRule{As: r.As}
-		for _, c := range r.If {
-			rule.If = append(rule.If, meta.TrustCondition(c))
-		}
-		rules = append(rules, rule)
-	}
-	return rules
-}
-
 // CheckToken checks a token by a trust that MethodTrust answered. The error of a token that fails has
 // values of it.
 func CheckToken(t *protocol.AuthTrust, token []byte, now time.Time) (*trust.Subject, error) {
-	x, err := trust.NewSet([]meta.Trust{{Name: t.Name, Issuer: t.Issuer, Audience: t.Audience, Keys: []byte(t.Keys),
-		Rules: trustRules(t)}}, nil).Check(token, now)
+	x, err := trust.NewSet([]meta.Trust{{Name: t.Name, Issuer: t.Issuer, SPIFFE: t.SPIFFE, Audience: t.Audience, Keys: []byte(t.Keys),
+		Rules: t.Rules}}, nil).Check(token, now)
 	if why, ok := errors.AsType[*trust.Error](err); ok {
 		err = errors.New(why.Explain())
 	}
@@ -135,7 +130,7 @@ func setTrustKeys(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
 		if t.Revision == 0 {
 			return noTrust(in.Name)
 		}
-		t.Keys = kept
+		t.Keys, t.KeysGiven = kept, true
 		return nil
 	}, nil
 }
@@ -146,18 +141,7 @@ func noTrust(name string) error {
 
 // authTrust is the document of a trust, without its keys.
 func authTrust(t *meta.Trust) protocol.AuthTrust {
-	out := protocol.AuthTrust{Name: t.Name, Issuer: t.Issuer, Audience: t.Audience, KeysAtMS: t.KeysAt, CreatedAtMS: t.CreatedAt}
-	for _, r := range t.Rules {
-		rule := protocol.AuthTrustRule{As: r.As}
-		for _, c := range r.If {
-			rule.If = append(rule.If, protocol.AuthTrustCondition(c))
-		}
-		out.Rules = append(out.Rules, rule)
-	}
-	if _, list, err := trust.ReadKeys(t.Keys); err == nil {
-		for _, k := range list {
-			out.KeyIDs = append(out.KeyIDs, protocol.AuthTrustKey(k))
-		}
-	}
-	return out
+	_, list, _ := trust.ReadKeys(t.Keys)
+	return protocol.AuthTrust{Name: t.Name, Issuer: t.Issuer, SPIFFE: t.SPIFFE, Audience: t.Audience, Rules: t.Rules,
+		KeyIDs: list, KeysGiven: t.KeysGiven, BearerFile: t.BearerFile, KeysAtMS: t.KeysAt, CreatedAtMS: t.CreatedAt}
 }

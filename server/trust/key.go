@@ -15,6 +15,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 const (
@@ -26,6 +28,9 @@ const (
 // algorithms are all that count: none, and those with shared secrets, never do.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, jose.ES384, jose.EdDSA}
 
+// uses are those of keys that sign tokens; jwt-svid is that of SPIFFE's bundles.
+var uses = []string{"", "sig", "jwt-svid"}
+
 type thumbprint [32]byte
 
 type key struct {
@@ -34,12 +39,9 @@ type key struct {
 	thumbprint thumbprint
 }
 
-// Key is a key as people see it.
-type Key struct{ ID, Type string }
-
 // ReadKeys reads a JSON Web Key Set, and returns the keys that may sign tokens as the cluster keeps
 // them. Keys of other types, and keys to encrypt with, are left out.
-func ReadKeys(set []byte) (kept []byte, list []Key, err error) {
+func ReadKeys(set []byte) (kept []byte, list []protocol.AuthTrustKey, err error) {
 	keys, err := parseKeys(set)
 	if err != nil {
 		return nil, nil, err
@@ -47,7 +49,7 @@ func ReadKeys(set []byte) (kept []byte, list []Key, err error) {
 	var out jose.JSONWebKeySet
 	for _, k := range keys {
 		out.Keys = append(out.Keys, k.JSONWebKey)
-		list = append(list, Key{k.KeyID, keyType(k.Key)})
+		list = append(list, protocol.AuthTrustKey{ID: k.KeyID, Type: keyType(k.Key)})
 	}
 	kept, err = json.Marshal(out)
 	return kept, list, err
@@ -73,13 +75,10 @@ func parseKeys(set []byte) (keys []key, err error) {
 		if !k.IsPublic() {
 			return nil, fmt.Errorf("key %d is a secret; give public keys only, and replace this one at its issuer", i+1)
 		}
-		kinds := kindsOf(k.Key)
-		if a := jose.SignatureAlgorithm(k.Algorithm); a != "" {
-			if kinds = slices.DeleteFunc(kinds, func(o jose.SignatureAlgorithm) bool { return o != a }); len(kinds) == 0 {
-				continue
-			}
-		}
-		if len(kinds) == 0 || k.Use != "" && k.Use != "sig" {
+		kinds := slices.DeleteFunc(kindsOf(k.Key), func(a jose.SignatureAlgorithm) bool {
+			return k.Algorithm != "" && string(a) != k.Algorithm
+		})
+		if len(kinds) == 0 || !slices.Contains(uses, k.Use) {
 			continue
 		}
 		sum, err := k.Thumbprint(crypto.SHA256)
@@ -129,49 +128,33 @@ func keyType(public any) string {
 	return "Ed25519"
 }
 
-// header is what is read of a token's first part.
-type header struct {
-	Algorithm string          `json:"alg"`
-	KeyID     string          `json:"kid"`
-	Critical  json.RawMessage `json:"crit"`
-}
-
 // IsToken reports whether bytes have the shape of a signed token, so that they are no secret of the
 // cluster's own tokens: three parts, of which the first is an object.
 func IsToken(b []byte) bool {
-	parts := bytes.Split(b[:min(len(b), maxToken+1)], []byte("."))
-	if len(parts) != 3 {
-		return false
-	}
-	text, err := base64.RawURLEncoding.Strict().DecodeString(string(parts[0]))
-	return err == nil && bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{"))
+	b = b[:min(len(b), maxToken+1)]
+	first, _, _ := bytes.Cut(b, []byte("."))
+	text, err := base64.RawURLEncoding.DecodeString(string(first))
+	return bytes.Count(b, []byte(".")) == 2 && !bytes.ContainsAny(b, "\r\n") && err == nil && bytes.HasPrefix(text, []byte("{"))
 }
 
-// parseHeader checks the shape of a token.
-func parseHeader(token []byte) (*header, *Error) {
+// parse checks the shape of a token and reads it, without its signature.
+func parse(token []byte) (*jose.JSONWebSignature, *Error) {
 	if len(token) > maxToken {
 		return nil, &Error{Check: "the token has more than 8 KiB", Values: fmt.Sprintf("%d bytes", len(token))}
 	}
 	if !IsToken(token) {
 		return nil, refuse("the token does not have three parts of which the first is an object")
 	}
-	var text [3][]byte
-	for i, part := range bytes.Split(token, []byte(".")) {
-		var err error
-		if text[i], err = base64.RawURLEncoding.Strict().DecodeString(string(part)); err != nil || bytes.ContainsAny(part, "\r\n") {
-			return nil, refuse("a part of the token is not base64url")
-		}
+	sig, err := jose.ParseSignedCompact(string(token), algorithms)
+	if _, ok := errors.AsType[*jose.ErrUnexpectedSignatureAlgorithm](err); ok {
+		return nil, &Error{Check: "the algorithm is none of RS256, PS256, ES256, ES384 and EdDSA", Values: err.Error()}
 	}
-	h := new(header)
-	if err := json.Unmarshal(text[0], h); err != nil {
-		return nil, refuse("the token's header is no object, or a member comes twice")
+	if err != nil {
+		return nil, &Error{Check: "a part of the token is not base64url, or its header is no object, or has a member twice",
+			Values: err.Error()}
 	}
-	switch {
-	case h.Critical != nil:
+	if sig.Signatures[0].Protected.ExtraHeaders["crit"] != nil {
 		return nil, refuse("the token's header has crit, which asks for what is not known here")
-	case !slices.Contains(algorithms, jose.SignatureAlgorithm(h.Algorithm)):
-		return nil, &Error{Check: "the algorithm is none of RS256, PS256, ES256, ES384 and EdDSA",
-			Values: fmt.Sprintf("%.20q", h.Algorithm)}
 	}
-	return h, nil
+	return sig, nil
 }

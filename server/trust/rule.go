@@ -2,6 +2,8 @@ package trust
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -27,7 +29,7 @@ func (o *source) apply(c *claims) (*Subject, *Error) {
 				return nil, err
 			}
 			return &Subject{Identity: identity, Trust: o.Name, Rule: i + 1, Expires: c.Expiry.Time(), Issuer: c.Issuer,
-				Subject: c.Subject, TokenID: c.ID, audience: o.Audience, rules: o.Rules[:i+1]}, nil
+				Subject: c.Subject, TokenID: c.ID, by: o.Trust}, nil
 		}
 		failed = append(failed, fmt.Sprintf("rule %d by %s", i+1, bad.Claim))
 		values = append(values, fmt.Sprintf("%s is %s, not %q", bad.Claim, show(lookUp(c.all, bad.Claim)), bad.Pattern))
@@ -93,43 +95,26 @@ func textOf(v any) (string, bool) {
 
 // matches reports whether a text is the pattern, in which * stands for any run of characters.
 func matches(text, pattern string) bool {
-	parts := strings.Split(pattern, "*")
-	first, last := parts[0], parts[len(parts)-1]
-	if len(parts) == 1 {
+	if !strings.Contains(pattern, "*") {
 		return text == pattern
 	}
-	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
-		return false
-	}
-	text = text[len(first) : len(text)-len(last)]
-	for _, part := range parts[1 : len(parts)-1] {
-		i := strings.Index(text, part)
-		if i < 0 {
-			return false
-		}
-		text = text[i+len(part):]
-	}
-	return true
+	ok, err := regexp.MatchString("(?s)^"+strings.ReplaceAll(regexp.QuoteMeta(pattern), `\*`, ".*")+"$", text)
+	return ok && err == nil
 }
 
 // expand puts claims into an identity: {claim} stands for the claim's value.
 func expand(as string, all map[string]any) (string, *Error) {
-	var b strings.Builder
-	for rest := as; rest != ""; {
-		before, after, found := strings.Cut(rest, "{")
-		b.WriteString(before)
-		if !found {
-			break
-		}
-		name, after, _ := strings.Cut(after, "}")
-		value, ok := textOf(lookUp(all, name))
+	missing := ""
+	identity := inBraces.ReplaceAllStringFunc(as, func(claim string) string {
+		value, ok := textOf(lookUp(all, claim[1:len(claim)-1]))
 		if !ok {
-			return "", refuse("the claim " + name + ", of which it makes the identity, is missing or not one text")
+			missing = claim
 		}
-		b.WriteString(value)
-		rest = after
+		return value
+	})
+	if missing != "" {
+		return "", refuse("the claim " + missing + ", of which it makes the identity, is missing or not one text")
 	}
-	identity := b.String()
 	for len(identity) > maxIdentity {
 		_, n := utf8.DecodeLastRuneInString(identity)
 		identity = identity[:len(identity)-n]
@@ -150,21 +135,17 @@ func badIdentity(identity string) string {
 	return ""
 }
 
+var (
+	braces   = regexp.MustCompile(`^([^{}]|\{[^{}]+\})*$`) // each pair holds a claim's name
+	inBraces = regexp.MustCompile(`\{[^{}]+\}`)
+)
+
+// SameRule reports whether two rules are the same.
+func SameRule(a, b meta.TrustRule) bool { return a.As == b.As && slices.Equal(a.If, b.If) }
+
 // CheckRule says what is wrong with the identity of a rule; empty: nothing.
 func CheckRule(as string) string {
-	depth := 0
-	for _, r := range as {
-		switch r {
-		case '{':
-			depth++
-		case '}':
-			depth--
-		}
-		if depth < 0 || depth > 1 {
-			break
-		}
-	}
-	if depth != 0 || strings.Contains(as, "{}") || len(as) > maxIdentity {
+	if !braces.MatchString(as) || len(as) > maxIdentity {
 		return "the identity has braces that do not hold a claim's name, or more than 255 bytes; write it as '{repository}'"
 	}
 	return badIdentity(as)

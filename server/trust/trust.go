@@ -32,25 +32,28 @@ const (
 	rememberFor   = 5 * time.Minute
 )
 
-// Subject is who a token that passed is of.
+// Subject is who a token or certificate that passed is of.
 type Subject struct {
 	Identity string
 	Trust    string // by name
 	Rule     int    // of the trust, from 1
 	Expires  time.Time
 
-	// Of the token.
+	// Of the token, or of the certificate, which has a subject alone.
 	Issuer, Subject, KeyID, TokenID string
 
-	audience string
-	rules    []meta.TrustRule // that were tried; the last one matched
-	key      thumbprint
+	by  *meta.Trust // as it was
+	key *key        // nil: of a certificate
 }
 
 // Error says why a token does not pass.
 type Error struct {
 	Check  string // a clause without values of the token, for logs
 	Values string // what the token has, for administrators; may be empty
+
+	// UnknownKey is a trust that has no key with the token's kid, and whose issuer may have one by now;
+	// empty: none.
+	UnknownKey string
 
 	verified bool // the signature is good
 }
@@ -134,13 +137,13 @@ func (s *Set) Check(token []byte, now time.Time) (*Subject, error) {
 // that matched are as they were. Its time is not looked at.
 func (s *Set) Holds(x *Subject) bool {
 	return slices.ContainsFunc(s.sources, func(o source) bool {
-		return o.Name == x.Trust && o.Issuer == x.Issuer && o.Audience == x.audience &&
-			slices.ContainsFunc(o.keys, func(k key) bool { return k.thumbprint == x.key && k.KeyID == x.KeyID }) &&
-			len(o.Rules) >= len(x.rules) && slices.EqualFunc(o.Rules[:len(x.rules)], x.rules, equalRules)
+		return o.Name == x.Trust && o.Issuer == x.by.Issuer && o.Audience == x.by.Audience && o.SPIFFE == x.by.SPIFFE &&
+			(x.key == nil || slices.ContainsFunc(o.keys, func(k key) bool {
+				return k.thumbprint == x.key.thumbprint && k.KeyID == x.KeyID
+			})) &&
+			len(o.Rules) >= x.Rule && slices.EqualFunc(o.Rules[:x.Rule], x.by.Rules[:x.Rule], SameRule)
 	})
 }
-
-func equalRules(a, b meta.TrustRule) bool { return a.As == b.As && slices.Equal(a.If, b.If) }
 
 // claims are what the specification of JSON Web Tokens names, as it types them.
 type claims struct {
@@ -149,13 +152,9 @@ type claims struct {
 }
 
 func (s *Set) check(token []byte, now time.Time) (*Subject, *Error) {
-	h, err := parseHeader(token)
+	sig, err := parse(token)
 	if err != nil {
 		return nil, err
-	}
-	sig, bad := jose.ParseSignedCompact(string(token), algorithms)
-	if bad != nil {
-		return nil, &Error{Check: "the token cannot be read", Values: bad.Error()}
 	}
 	c, err := parseClaims(sig.UnsafePayloadWithoutVerification())
 	if err != nil {
@@ -164,15 +163,15 @@ func (s *Set) check(token []byte, now time.Time) (*Subject, *Error) {
 	err = &Error{Check: "no trust has the token's issuer", Values: fmt.Sprintf("%q", c.Issuer)}
 	for i := range s.sources {
 		o := &s.sources[i]
-		if o.Issuer != c.Issuer {
+		if o.Issuer != c.Issuer && (o.Issuer != "" || !inDomain(c.Subject, o.SPIFFE)) {
 			continue
 		}
-		k, bad := o.verify(sig, h)
+		k, bad := o.verify(sig)
 		if bad == nil {
 			if bad = o.checkClaims(c, now); bad == nil {
 				var x *Subject
 				if x, bad = o.apply(c); bad == nil {
-					x.KeyID, x.key = k.KeyID, k.thumbprint
+					x.KeyID, x.key = k.KeyID, k
 					return x, nil
 				}
 			}
@@ -199,14 +198,19 @@ func parseClaims(payload []byte) (*claims, *Error) {
 }
 
 // verify returns the key that signed the token.
-func (o *source) verify(sig *jose.JSONWebSignature, h *header) (*key, *Error) {
+func (o *source) verify(sig *jose.JSONWebSignature) (*key, *Error) {
+	h, stale := sig.Signatures[0].Protected, ""
+	if o.Fetched() {
+		stale = o.Name
+	}
 	switch {
 	case len(o.keys) == 0:
-		return nil, refuse("the trust has no keys")
+		return nil, &Error{Check: "the trust has no keys", UnknownKey: stale}
 	case h.KeyID == "" && len(o.keys) > 1:
 		return nil, refuse("the token does not say which key signed it (kid), and the trust has several")
 	}
-	err := &Error{Check: "the trust does not have the key that signed it", Values: fmt.Sprintf("kid %q", h.KeyID)}
+	err := &Error{Check: "the trust does not have the key that signed it", Values: fmt.Sprintf("kid %q", h.KeyID),
+		UnknownKey: stale}
 	for i := range o.keys {
 		k := &o.keys[i]
 		switch {
@@ -241,6 +245,8 @@ func (o *source) checkClaims(c *claims, now time.Time) *Error {
 		return &Error{Check: "the token was issued in the future", Values: "iat " + at(c.IssuedAt)}
 	case c.Subject == "":
 		return refuse("the token has no sub")
+	case o.SPIFFE != "" && !inDomain(c.Subject, o.SPIFFE):
+		return &Error{Check: "the token's sub is no SPIFFE ID of the trust's domain", Values: fmt.Sprintf("%q", c.Subject)}
 	}
 	return nil
 }

@@ -105,7 +105,7 @@ func examples() []Command {
 		&TierReplicationFactor{2, 2, 0},
 		&UpgradeHold{true},
 		&TrustPut{Trust{Name: "ci", Issuer: "https://ci", Audience: "signalbox", Keys: []byte("{}"), KeysAt: 1e12,
-			CreatedAt: 1e12, Rules: []TrustRule{{If: []TrustCondition{{"ref", "*"}}, As: "{repository}"}}}},
+			CreatedAt: 1e12, Rules: []TrustRule{{If: []TrustCondition{{Claim: "ref", Pattern: "*"}}, As: "{repository}"}}}},
 		&TrustRemove{Name: "ci"},
 	}
 }

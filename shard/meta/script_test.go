@@ -138,7 +138,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 			rule := TrustRule{As: strings.TrimSpace(as)}
 			for _, x := range strings.Fields(conditions) {
 				claim, pattern, _ := strings.Cut(x, "=")
-				rule.If = append(rule.If, TrustCondition{claim, pattern})
+				rule.If = append(rule.If, TrustCondition{Claim: claim, Pattern: pattern})
 			}
 			c.Rules = append(c.Rules, rule)
 		}

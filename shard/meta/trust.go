@@ -18,54 +18,56 @@ const (
 	maxTrustRules = 256
 	maxConditions = 16
 	maxTrustBytes = 128 << 10
-	maxTrustText  = 1024 // an issuer, an audience, a claim or a pattern, in bytes
 
+	MaxTrustText = 1024 // an issuer, an audience, a claim or a pattern, in bytes
 	MaxTrustName = 64
 	MaxTrustKeys = 64 << 10
 )
 
 // Trust says whose signed tokens count as credentials, and which identities their subjects have here.
-// Package server/trust checks tokens.
+// Package server/trust checks tokens, server/issuer fetches keys.
 type Trust struct {
-	Name      string
-	Issuer    string      // a token's iss
-	Audience  string      // one of a token's aud
-	Rules     []TrustRule // tried in this order; the first that matches decides
-	Keys      []byte      // a JSON Web Key Set of public keys, as the proposer wrote it; empty: no token counts
-	KeysAt    uint64      // wall clock of the proposer in ms when the keys came, for display
-	CreatedAt uint64      // likewise
-	Revision  uint64      // of the state that has it
+	Name       string
+	Issuer     string      // a token's iss; may be empty with SPIFFE: any
+	SPIFFE     string      // trust domain of a token's sub, and of certificates; empty: sub may be any text
+	Audience   string      // one of a token's aud
+	Rules      []TrustRule // tried in this order; the first that matches decides
+	Keys       []byte      // a JSON Web Key Set of public keys, as the proposer wrote it; empty: no token counts
+	KeysGiven  bool        // by an operator: they are not fetched
+	CA         []byte      // PEM of the authorities that sign the issuer's certificate; empty: the system's
+	BearerFile string      // file on the instances with a token for the issuer; empty: none
+	KeysAt     uint64      // wall clock of the proposer in ms when the keys came, for display
+	CreatedAt  uint64      // likewise
+	Revision   uint64      // of the state that has it
 }
 
-// TrustRule gives tokens that meet all conditions an identity.
-type TrustRule struct {
-	If []TrustCondition
-	As string // {claim} stands for a claim's value
-}
+type (
+	// TrustRule gives tokens that meet all conditions an identity.
+	TrustRule = protocol.AuthTrustRule
+	// TrustCondition is a pattern for a claim's value.
+	TrustCondition = protocol.AuthTrustCondition
+)
 
-// TrustCondition is a pattern for a claim's value.
-type TrustCondition struct {
-	Claim   string // a.b is b inside the object a
-	Pattern string // * stands for any run of characters
-}
+// Fetched reports whether the meta shard's leader fetches the keys from the issuer.
+func (t *Trust) Fetched() bool { return !t.KeysGiven && strings.HasPrefix(t.Issuer, "https://") }
 
 func (t *Trust) fields(f *varint.Fields) {
 	f.Text(&t.Name, MaxTrustName)
-	f.Text(&t.Issuer, maxTrustText)
-	f.Text(&t.Audience, maxTrustText)
-	varint.List(f, &t.Rules, maxTrustRules, (*TrustRule).fields)
+	f.Text(&t.Issuer, MaxTrustText)
+	f.Text(&t.SPIFFE, MaxTrustText)
+	f.Text(&t.Audience, MaxTrustText)
+	varint.List(f, &t.Rules, maxTrustRules, func(r *TrustRule, f *varint.Fields) {
+		varint.List(f, &r.If, maxConditions, func(c *TrustCondition, f *varint.Fields) {
+			f.Text(&c.Claim, MaxTrustText)
+			f.Text(&c.Pattern, MaxTrustText)
+		})
+		f.Text(&r.As, maxIdentity)
+	})
 	f.Bytes(&t.Keys, MaxTrustKeys)
+	f.Bool(&t.KeysGiven)
+	f.Bytes(&t.CA, MaxTrustKeys)
+	f.Text(&t.BearerFile, MaxTrustText)
 	f.Uint(&t.KeysAt, &t.CreatedAt, &t.Revision)
-}
-
-func (r *TrustRule) fields(f *varint.Fields) {
-	varint.List(f, &r.If, maxConditions, (*TrustCondition).fields)
-	f.Text(&r.As, maxIdentity)
-}
-
-func (c *TrustCondition) fields(f *varint.Fields) {
-	f.Text(&c.Claim, maxTrustText)
-	f.Text(&c.Pattern, maxTrustText)
 }
 
 // check says what is wrong with a trust. The proposer checks the characters and the keys.
@@ -73,34 +75,36 @@ func (t *Trust) check() string {
 	switch {
 	case t.Name == "" || len(t.Name) > MaxTrustName:
 		return "a trust needs a name of 1 to 64 bytes"
-	case t.Issuer == "" || len(t.Issuer) > maxTrustText:
-		return "a trust needs an issuer of 1 to 1024 bytes"
-	case t.Audience == "" || len(t.Audience) > maxTrustText:
+	case t.Issuer == "" && t.SPIFFE == "" || len(t.Issuer) > MaxTrustText || len(t.SPIFFE) > MaxTrustText:
+		return "a trust needs an issuer or a SPIFFE trust domain, of up to 1024 bytes"
+	case t.Audience == "" || len(t.Audience) > MaxTrustText:
 		return "a trust needs an audience of 1 to 1024 bytes"
 	case len(t.Rules) > maxTrustRules:
 		return "a trust has up to 256 rules"
-	case len(t.Keys) > MaxTrustKeys:
-		return "the keys of a trust have up to 64 KiB"
+	case len(t.Keys) > MaxTrustKeys || len(t.CA) > MaxTrustKeys:
+		return "the keys of a trust, and the certificates of its authorities, have up to 64 KiB"
+	case len(t.BearerFile) > MaxTrustText:
+		return "the path of a file has up to 1024 bytes"
 	}
-	for i := range t.Rules {
-		if bad := t.Rules[i].check(); bad != "" {
+	for _, r := range t.Rules {
+		if bad := checkTrustRule(&r); bad != "" {
 			return bad
 		}
 	}
 	bare := *t
 	bare.KeysAt, bare.CreatedAt, bare.Revision = 0, 0, 0
 	if len(varint.Encode(nil, bare.fields)) > maxTrustBytes {
-		return "the rules and keys of a trust have up to 128 KiB; delete rules"
+		return "a trust has up to 128 KiB with its rules, keys and authorities; give fewer"
 	}
 	return ""
 }
 
-func (r *TrustRule) check() string {
+func checkTrustRule(r *TrustRule) string {
 	if len(r.If) == 0 || len(r.If) > maxConditions {
 		return "a rule needs 1 to 16 conditions; sub=* means every token of the issuer"
 	}
 	for _, c := range r.If {
-		if c.Claim == "" || len(c.Claim) > maxTrustText || len(c.Pattern) > maxTrustText {
+		if c.Claim == "" || len(c.Claim) > MaxTrustText || len(c.Pattern) > MaxTrustText {
 			return "a condition names a claim, and claim and pattern have up to 1024 bytes"
 		}
 	}
