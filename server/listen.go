@@ -114,9 +114,12 @@ func (s *Server) requestConfig(shards request.Shards) request.Config {
 // clusterForRequests is the cluster as this instance has it. It implements request.Cluster.
 type clusterForRequests struct{ s *Server }
 
-func (c clusterForRequests) Instance() uint64                  { return c.s.instance }
-func (c clusterForRequests) Governor() *governor.Governor      { return c.s.governor }
-func (c clusterForRequests) State() *meta.State                { return c.s.meta.State() }
+func (c clusterForRequests) Instance() uint64             { return c.s.instance }
+func (c clusterForRequests) Governor() *governor.Governor { return c.s.governor }
+func (c clusterForRequests) State() *meta.State           { return c.s.meta.State() }
+func (c clusterForRequests) FetchKeys(ctx context.Context, trust string) error {
+	return c.s.member.FetchKeys(ctx, trust)
+}
 func (c clusterForRequests) Sync(ctx context.Context) error    { return c.s.meta.Sync(ctx) }
 func (c clusterForRequests) Methods() *operator.ClusterMethods { return c.s.clusterMethods() }
 

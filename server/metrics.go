@@ -31,6 +31,10 @@ func registerMetrics(s *Server) {
 		p.Write(metrics.LogDropped, logDropped(s))
 		writeDisk(p, s.host)
 		writeTokens(p, s)
+		for _, x := range s.issuers.Status() {
+			p.Write(metrics.TrustKeysAge, x.Age.Seconds(), x.Trust)
+			p.Write(metrics.TrustFetchFailures, x.Failed, x.Trust)
+		}
 		writeBackups(p, s)
 		paths, names := shownNames(s)
 		s.serving.WriteMetrics(p, paths, names)

@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/issuer"
 	"github.com/signalbox-dev/signalbox/server/membership"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
@@ -51,6 +52,7 @@ type Server struct {
 	audit      auditLog
 	meta       *membership.Meta
 	governor   *governor.Governor
+	issuers    *issuer.Keeper
 	requests   *request.Server
 	serving    *shardhost.Serving
 

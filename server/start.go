@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/issuer"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -69,7 +70,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 		Transport: s.links, Local: shardhost.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now,
 		Join: s.membership.Admit, CheckApplicant: s.membership.CheckApplicant, SetTarget: s.membership.SetTarget,
 		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.hosting.Backups.Serve,
-		ProcessExited: s.peerEnded, Refusals: s.certs.refusals, Logger: s.log,
+		ProcessExited: s.peerEnded, FetchKeys: s.fetchKeys, Refusals: s.refusals, Logger: s.log,
 	})
 	s.membership.Connect(s.member, s.entry)
 	s.hosting.Connect(s.member)
@@ -252,6 +253,8 @@ func (s *Server) openLog(ctx context.Context) error {
 		}
 	}
 	s.governor = governor.New(s.governorConfig())
+	s.issuers = issuer.New(issuer.Config{State: s.meta.State, Leading: s.meta.Leading, Changed: s.meta.Changed,
+		Change: s.governor.ChangeTrust, Period: s.cfg.IssuerPeriod, Pause: s.cfg.IssuerPeriod, Log: s.log})
 	var applied func(index uint64, before, after *meta.State)
 	if s.audit.log != nil {
 		applied = s.audit.metaApplied
@@ -294,6 +297,7 @@ func (s *Server) openShards(ctx context.Context) error {
 	s.requests.SetAuth(s.meta.State()) // before clients are let in
 	s.running.Go(s.followAuth)
 	s.running.Go(s.checkTokens)
+	s.running.Go(func() { s.issuers.Run(s.ctx) })
 	s.membership.Run()
 	return nil
 }
@@ -422,6 +426,23 @@ func (s *Server) plan(ctx context.Context) ([]byte, error) {
 	methods := s.clusterMethods()
 	methods.AskGovernor = func(context.Context) ([]byte, error) { return nil, errNotGoverning }
 	return methods.Serve(ctx, protocol.MethodPlan, nil)
+}
+
+// fetchKeys has the keys of a trust be fetched from its issuer.
+func (s *Server) fetchKeys(ctx context.Context, trust string) error {
+	if !s.meta.Leading() {
+		return errNotGoverning
+	}
+	return s.issuers.Refresh(ctx, trust)
+}
+
+// refusals says in sentences which new connections fail, or soon will, by this instance's own doing.
+func (s *Server) refusals() []string {
+	list := s.certs.refusals()
+	if s.ready.Load() {
+		list = append(list, s.issuers.Problems()...)
+	}
+	return list
 }
 
 // until waits for a condition of the start, and shows what it waits for, or that others do not reach

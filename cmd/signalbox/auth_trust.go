@@ -64,6 +64,10 @@ func trustCreateCmd(a *app) *cobra.Command {
 	c := command("create NAME", "Create a trust, without rules",
 		`Create a trust. No token counts by it until it has a rule: auth trust map.
 
+The cluster fetches the keys of an issuer that is an https address, by OpenID Connect: now, each 15
+minutes, and when a token names a key that is not known. If that fails, the former keys count. Else give
+keys by auth trust keys, which the cluster then leaves as they are.
+
 With --spiffe, sub has to be a SPIFFE ID of the domain, and --issuer may be left out. A client
 certificate with such an ID as its only URI is the same subject; its common name then does not count.`)
 	c.Example = `  signalbox auth trust create github --issuer https://token.actions.githubusercontent.com

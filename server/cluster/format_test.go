@@ -41,7 +41,7 @@ func TestFormat(t *testing.T) {
 func allMessages() []any {
 	return []any{
 		&discoverRequest{}, &discoverReply{}, &JoinRequest{}, &JoinReply{}, &instanceStatusRequest{},
-		&instanceStatusReply{}, &applicantRequest{}, &applicantReply{}, &proposeRequest{}, &shardRequest{},
+		&instanceStatusReply{}, &applicantRequest{}, &applicantReply{}, &fetchKeysRequest{}, &proposeRequest{}, &shardRequest{},
 		&registersRequest{}, &exportRequest{}, &exportReply{}, &copyRequest{}, &copyReply{}, &memberAddress{},
 		&membersReply{}, &changeMembersRequest{}, &transferRequest{}, &heartbeat{}, &shardHeartbeat{},
 		&leaderMessage{}, &setTargetRequest{}, &processExitedRequest{}, &processExitedReply{},

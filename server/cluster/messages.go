@@ -23,6 +23,7 @@ const (
 	methodProcessExited  uint8 = 13
 	methodCopyBuckets    uint8 = 14
 	methodCheckApplicant uint8 = 15
+	methodFetchKeys      uint8 = 16
 )
 
 // Kinds of one-way messages.
@@ -91,6 +92,11 @@ type applicantRequest struct {
 
 type applicantReply struct {
 	Why string // it is not reached; empty: it is
+}
+
+// fetchKeysRequest asks the leader of the meta shard to fetch the keys of a trust.
+type fetchKeysRequest struct {
+	Trust string
 }
 
 type proposeRequest struct {

@@ -57,6 +57,9 @@ type Config struct {
 	// ProcessExited reports whether the process of the instance at a raft address has ended, as far
 	// as this one can tell. May be nil.
 	ProcessExited func(ctx context.Context, address string) bool
+	// FetchKeys has the keys of a trust be fetched from its issuer. It fails if the governor is not
+	// active here.
+	FetchKeys func(ctx context.Context, trust string) error
 	// Refusals says in sentences which new connections to this instance fail by its own doing.
 	Refusals func() []string
 	Logger   *slog.Logger
@@ -191,6 +194,13 @@ func (s *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
 		return err
 	}, methodPlan, &shardRequest{Shard: meta.MetaShardID}, &answer)
 	return answer.Plan, err
+}
+
+// FetchKeys has the instance that governs fetch the keys of a trust from its issuer, unless it has just
+// done so.
+func (s *Service) FetchKeys(ctx context.Context, trust string) error {
+	return s.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) error { return s.cfg.FetchKeys(ctx, trust) },
+		methodFetchKeys, &fetchKeysRequest{trust}, &struct{}{})
 }
 
 // FetchBackup returns a part of a backup from the instance that leads a shard. A part that did not
@@ -416,6 +426,9 @@ func (s *Service) registerHandlers() {
 			answer.Ended = s.cfg.ProcessExited(ctx, w.Address)
 		}
 		return &answer, nil
+	}))
+	l.HandleCall(methodFetchKeys, handler(s, func(ctx context.Context, w *fetchKeysRequest) (any, error) {
+		return nil, s.cfg.FetchKeys(ctx, w.Trust)
 	}))
 	l.HandleCall(methodPlan, handler(s, func(ctx context.Context, _ *shardRequest) (any, error) {
 		plan, err := s.cfg.Plan(ctx)

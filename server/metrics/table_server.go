@@ -4,6 +4,7 @@ package metrics
 const (
 	mostListeners    = 2
 	mostCertificates = 4
+	mostTrusts       = 64
 	mostReasons      = 16
 	mostShards       = 4096 // replicas that one instance hosts
 	mostInstances    = 64
@@ -56,6 +57,10 @@ var (
 		"When the certificate in use expires, in seconds since 1970.", "certificate").most(mostCertificates)
 	TokenExpiry = instance.gauge("signalbox_token_expiry_timestamp_seconds",
 		"When the first of the tokens expires that do, in seconds since 1970; in the past until that token is revoked.")
+	TrustKeysAge = instance.gauge("signalbox_trust_keys_age_seconds",
+		"Time since the issuer of a trust confirmed its keys, by the instance that leads the meta shard.", "trust").most(mostTrusts)
+	TrustFetchFailures = instance.counter("signalbox_trust_key_fetch_failures_total",
+		"Fetches of a trust's keys that failed; the former keys count.", "trust").most(mostTrusts)
 	CertificateReloadsFailed = instance.counter("signalbox_certificate_reloads_failed_total",
 		"Changed certificate files that could not be used at two looks in a row; the former ones stay in use.",
 		"certificate").most(mostCertificates)

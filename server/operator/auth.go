@@ -34,7 +34,8 @@ type AuthChanger interface {
 // AuthMethods answers operators' methods about who may do what, for one who may ask.
 type AuthMethods struct {
 	AuthChanger
-	Identity string // of the caller
+	Identity  string // of the caller
+	FetchKeys func(ctx context.Context, trust string) error
 }
 
 // Serve answers one method.

@@ -53,7 +53,13 @@ func (a *AuthMethods) serveTrust(ctx context.Context, method string, in *protoco
 		return nil, err
 	}
 	t, _ := a.State().Trust(in.Name)
-	return authTrust(&t), nil
+	out := authTrust(&t)
+	if method == protocol.MethodTrustCreate && t.Fetched() {
+		if err := a.FetchKeys(ctx, in.Name); err != nil {
+			out.Problem = err.Error()
+		}
+	}
+	return out, nil
 }
 
 // createTrust makes a trust. A request that is sent again finds the trust that it has made.

@@ -63,7 +63,8 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 	done := outcomeOf(c, m.Method, subjects...)
 	m.Body = bytes.Clone(m.Body)
 	methods := c.server.cfg.Cluster.Methods()
-	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity}
+	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity,
+		FetchKeys: c.server.cfg.Cluster.FetchKeys}
 	methods.MayRead = func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil }
 	serve := func(ctx context.Context) (protocol.Message, error) {
 		if m.Method == protocol.MethodAuthSwitch {

@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/clienthost"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/server/trust"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -57,6 +58,10 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		o := c.server.BorrowOutbox()
 		view := c.server.auth.Load()
 		identity, err := c.authenticate(view, token, true)
+		if why, ok := errors.AsType[*trust.Error](err); ok && c.server.tokenChecks.fetchKeys(c.server, why.UnknownKey) {
+			view = c.server.auth.Load()
+			identity, err = c.authenticate(view, token, true)
+		}
 		answerHello(c, o, helloAnswer{h.Kind, h.ID, token, asks, view, identity, err})
 		c.server.ReturnOutbox(o)
 		c.Release()

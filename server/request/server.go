@@ -69,6 +69,8 @@ type Cluster interface {
 	Methods() *operator.ClusterMethods
 	// State is the cluster map as this instance has it now.
 	State() *meta.State
+	// FetchKeys has the keys of a trust be fetched from its issuer, and returns what came of it.
+	FetchKeys(ctx context.Context, trust string) error
 	// Sync waits until State is up to date.
 	Sync(context.Context) error
 }

@@ -1,0 +1,119 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
+)
+
+// TestKeysRotate: an issuer replaces its keys all the time, the instance that fetches them is killed,
+// and clients with locks lose none. A key that is gone from the cluster is gone at each instance.
+func TestKeysRotate(t *testing.T) {
+	form.SkipUntil(t, form.Full, "TestPlatformTokenExpires keeps a lease over tokens, and TestPeriod has rotations")
+	t.Parallel()
+	const period = 200 * time.Millisecond
+	clients, rotations := form.Size(10, 20, 50), form.Size(6, 8, 120)
+	issuer := trusttest.Serve(t)
+	k := newClusterKit(t, 3)
+	k.change = func(_ string, c *server.Config) {
+		c.Auth, c.AdminToken, c.IssuerPeriod = true, rootSecret, period
+	}
+	names := []string{"a", "b", "c"}
+	k.startAll(names...)
+	k.await("a stable cluster", stable(3, 3))
+	var endpoints []string
+	for _, n := range names {
+		endpoints = append(endpoints, k.server(n).Addr())
+	}
+	open := func(get func(context.Context) ([]byte, error)) *client.Client {
+		t.Helper()
+		c, err := client.Open(t.Context(), client.Config{Endpoints: endpoints, GetToken: get})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	root := admin.New(open(func(context.Context) ([]byte, error) { return []byte(rootSecret), nil }))
+	made, err := root.CreateTrust(t.Context(), admin.Trust{Name: "ci", Issuer: issuer.URL, Audience: trusttest.Audience,
+		CA: string(issuer.CA)})
+	if err != nil || made.Problem != "" || len(made.KeyIDs) != 0 && made.KeysAtMS == 0 {
+		t.Fatalf("the trust is %+v, %v", made, err)
+	}
+	addRule(t, root, "repository", "octo/*", "ci")
+	grant(t, root, "ci", "/default", "use")
+	token := func() string { return issuer.Token(t, "job", time.Hour, ofOcto) }
+	// counts reports whether an instance takes a token.
+	counts := func(name, token string) bool {
+		v := k.server(name).Requests.Auth()
+		_, _, err := v.Authenticate(auth.Credentials{Token: []byte(token)}, time.Now(), true)
+		return err == nil
+	}
+	everywhere := func(what string, want bool, token string) {
+		t.Helper()
+		for _, n := range k.names() {
+			await.True(t, what+" at "+n, func() bool { return counts(n, token) == want })
+		}
+	}
+	everywhere("the first key", true, token())
+
+	leases := make([]*client.Lease, clients)
+	var taking sync.WaitGroup
+	for i := range leases {
+		taking.Go(func() {
+			c, err := client.Open(t.Context(), client.Config{Endpoints: endpoints,
+				GetToken: func(context.Context) ([]byte, error) { return []byte(token()), nil }})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			s, err := c.Session(t.Context(), "/default", client.Timeout(time.Minute))
+			if err == nil {
+				leases[i], err = s.Mutex(fmt.Sprint("lock-", i)).Lock(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	taking.Wait()
+	if t.Failed() {
+		return
+	}
+	for i := range rotations {
+		if i == rotations/2 { // who fetches dies
+			k.kill(k.governs())
+		}
+		former := token()
+		issuer.Rotate(t)
+		everywhere("the new key", true, token())
+		everywhere("the former key to be gone", false, former)
+	}
+	for i, l := range leases {
+		if err := l.Context().Err(); err != nil {
+			t.Errorf("lease %d ended: %v", i, context.Cause(l.Context()))
+		}
+	}
+	check := open(func(context.Context) ([]byte, error) { return []byte(token()), nil })
+	node, err := check.Node(t.Context(), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, l := range leases {
+		d, err := node.Describe(t.Context(), fmt.Sprint("lock-", i), client.IncludeOwners())
+		if err != nil || len(d.Owners) != 1 || d.Owners[0].Token != l.Token() {
+			t.Errorf("lock %d is %+v, %v", i, d, err)
+		}
+	}
+}
