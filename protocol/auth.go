@@ -21,6 +21,10 @@ const (
 type AuthIdentity struct {
 	Identity string `json:"identity"`
 	Enabled  bool   `json:"on"` // rights count
+	// Trust, Subject and ExpiresInMS are of a platform's token or certificate.
+	Trust       string `json:"trust,omitempty"`
+	Subject     string `json:"subject,omitempty"`
+	ExpiresInMS uint64 `json:"expires_in_ms,omitempty"`
 	// Rights are the entries of this identity. Programs show with them what can be done; the server
 	// checks each request.
 	Rights []AuthRight `json:"rights,omitempty"`

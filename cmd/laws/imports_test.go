@@ -47,6 +47,7 @@ var layers = []struct {
 	{"server/logging", []string{"server/logging"}},
 	{"server/release", []string{"server/release"}},
 	{"server/auth", []string{"server/auth", "server/trust", "shard/meta"}},
+	{"server/trust/trusttest", []string{"client"}},
 	{"server/trust", []string{"server/trust", "shard/meta", "protocol"}},
 	{"server/issuer", []string{"server/issuer", "server/file", "server/trust", "shard/meta", "protocol"}},
 	{"server/datafolder", []string{"server/datafolder", "server/file", "shard/replica"}},

@@ -289,7 +289,9 @@ func (x *call) connect() (token string, release func(), err error) {
 		return "", nil, problemf(http.StatusUnauthorized, "unauthenticated",
 			"no token is shown; send it as Authorization: Bearer TOKEN")
 	}
-	x.conn, release, err = x.api.clients.Use(x.ctx, token, clienthost.Of(x.r.RemoteAddr))
+	if x.conn, release, err = x.api.clients.Use(x.ctx, token, clienthost.Of(x.r.RemoteAddr)); err == nil {
+		x.conn.State.followToken(token)
+	}
 	return token, release, err
 }
 

@@ -57,6 +57,8 @@ var (
 		"the session is served by another gateway now; repeat the request")
 	errClosing = &problem{status: http.StatusServiceUnavailable, code: "closing", retry: -1,
 		detail: "the gateway stops; repeat the request at another one"}
+	errTokenEnds = problemf(http.StatusUnauthorized, "unauthenticated",
+		"the token has expired; repeat the request with the next one")
 	errAborted = problemf(http.StatusConflict, "aborted", "a newer request about this name took the place of this one")
 	errLong    = problemf(http.StatusRequestEntityTooLarge, "content_too_large",
 		"the body has more than %d bytes; send less", maxBody)

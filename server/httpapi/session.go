@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
@@ -23,6 +23,8 @@ import (
 const (
 	minTTL   = time.Second
 	stopTime = 10 * time.Second
+	// tokenLead is how long before its token's end a stream is told so.
+	tokenLead = 500 * time.Millisecond
 	// maxOpenTries is how often a session is looked up while other gateways start or move it.
 	maxOpenTries = 6
 )
@@ -33,6 +35,45 @@ type callers struct {
 	conn     *gateway.Connection[*callers]
 	sessions atomic.Int64
 	checking atomic.Bool
+	followed sync.Once
+}
+
+// followToken ends the waits and streams of callers shortly before the cluster sends their connection
+// away because a platform's token expires. Their sessions go on with the next token.
+func (c *callers) followToken(token string) {
+	if strings.Count(token, ".") != 2 { // it is none of a platform
+		return
+	}
+	c.followed.Do(func() {
+		go func() {
+			ctx, cancel := context.WithTimeout(c.api.ctx, answerTimeout)
+			defer cancel()
+			who, err := admin.New(c.conn.Client).WhoAmI(ctx)
+			if err != nil || who.ExpiresInMS == 0 {
+				return
+			}
+			time.AfterFunc(time.Duration(who.ExpiresInMS)*time.Millisecond-tokenLead, func() { c.endSessions(errTokenEnds) })
+		}()
+	})
+}
+
+// endSessions ends the waits and streams of these callers.
+func (c *callers) endSessions(why error) {
+	for _, s := range c.all() {
+		s.end(why)
+	}
+}
+
+// all are the sessions that these callers use.
+func (c *callers) all() (list []*session) {
+	c.api.mu.Lock()
+	defer c.api.mu.Unlock()
+	for _, s := range c.api.sessions {
+		if s.callers == c {
+			list = append(list, s)
+		}
+	}
+	return list
 }
 
 // checkToken finds out whether sessions are detached because their token was revoked, or the right
@@ -50,14 +91,8 @@ func (c *callers) checkToken() {
 	} else if err != nil {
 		return
 	}
-	c.api.mu.Lock()
-	sessions := slices.Collect(maps.Values(c.api.sessions))
-	c.api.mu.Unlock()
 	refused := make(map[string]error) // by node
-	for _, s := range sessions {
-		if s.callers != c {
-			continue
-		}
+	for _, s := range c.all() {
 		if _, known := refused[s.node]; !known && err == nil {
 			_, refused[s.node] = c.conn.Client.Node(ctx, s.node)
 		}

@@ -81,10 +81,10 @@ func (st *stream) end(err error) error {
 	informed := true // the caller's kernel has the end, or its caller has gone
 	if p := problemOf(err); st.begun || p.code == notAcquired {
 		event := "lost"
-		switch p.code {
-		case notAcquired:
+		switch {
+		case p.code == notAcquired:
 			event = notAcquired
-		case errClosing.code, errMoved.code:
+		case p.code == errClosing.code, p.code == errMoved.code, p == errTokenEnds:
 			event = errClosing.code
 		}
 		if err = st.send(event, p.document()); err == nil {

@@ -8,11 +8,13 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/trust"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -35,6 +37,7 @@ type AuthChanger interface {
 type AuthMethods struct {
 	AuthChanger
 	Identity  string // of the caller
+	Subject   *trust.Subject // of its platform's token; nil: it has none
 	FetchKeys func(ctx context.Context, trust string) error
 }
 
@@ -42,7 +45,12 @@ type AuthMethods struct {
 func (a *AuthMethods) Serve(ctx context.Context, method string, body []byte) (any, error) {
 	switch method {
 	case protocol.MethodWhoAmI:
-		return whoAmI(a.State(), a.Identity), nil
+		out := whoAmI(a.State(), a.Identity)
+		if x := a.Subject; x != nil {
+			out.Trust, out.Subject = x.Trust, x.Subject
+			out.ExpiresInMS = uint64(max(time.Until(x.Expires).Milliseconds(), 1))
+		}
+		return out, nil
 	case protocol.MethodAuth:
 		return authState(a.State()), nil
 	case protocol.MethodAuthSwitch:

@@ -65,6 +65,9 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 	methods := c.server.cfg.Cluster.Methods()
 	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity,
 		FetchKeys: c.server.cfg.Cluster.FetchKeys}
+	if by := c.shown.Load(); by != nil {
+		methods.Auth.Subject = by.Subject
+	}
 	methods.MayRead = func(path string) bool { return c.allowedPath(auth.RightRead, path) == nil }
 	serve := func(ctx context.Context) (protocol.Message, error) {
 		if m.Method == protocol.MethodAuthSwitch {

@@ -16,7 +16,7 @@ import (
 
 // What tokens of an Issuer have, unless a test says otherwise.
 const (
-	Name     = "https://ci.example"
+	Name     = "ci.example" // no address, from which keys would be fetched
 	Audience = "signalbox"
 )
 
