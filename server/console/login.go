@@ -21,7 +21,7 @@ const (
 	sessionIdle  = 30 * time.Minute
 	sessionMost  = 12 * time.Hour
 	maxSessions  = 1024
-	maxTokenSize = 1024
+	maxTokenSize = 8 << 10 // of a platform
 )
 
 // session is one browser that is let in. It lives in memory only.

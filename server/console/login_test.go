@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -18,6 +19,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
 const adminToken = "the-administrator-of-these-tests"
@@ -360,4 +363,25 @@ func TestOwnTokenReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.get("/nodes").wants(t, 200, "/default")
+}
+
+// TestLoginOfAPlatform: a login by a platform's token works for the token's life, and the next token
+// logs in again.
+func TestLoginOfAPlatform(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, nil, withAuth())
+	issuer := trusttest.New(t)
+	trusttest.Trust(t, s.administrator(), issuer)
+	for i := range 3 {
+		// It is as long as they are: Kubernetes' have a kilobyte.
+		token := issuer.Token(t, "job", 2*time.Second, map[string]any{"jti": fmt.Sprint(i), "long": strings.Repeat("x", 3000)})
+		if in := s.login(token); in.status != 303 || in.header.Get("Set-Cookie") == "" {
+			t.Fatalf("login %d: %d %v", i, in.status, in.header)
+		}
+		s.get("/sessions?node=/default").wants(t, 200)
+		await.True(t, "the end of the login", func() bool {
+			a := s.get("/sessions?node=/default")
+			return a.status == 303 && strings.HasPrefix(a.header.Get("Location"), "/login")
+		})
+	}
 }
