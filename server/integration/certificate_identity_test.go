@@ -2,7 +2,9 @@ package integration
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -54,6 +57,54 @@ func TestCertificateIdentity(t *testing.T) {
 	if _, err := open(client.Config{TLS: &tls.Config{RootCAs: ca.Pool()}}); !errors.Is(err, protocol.StatusUnauthenticated) {
 		t.Errorf("without a certificate or a token: %v", err)
 	}
+}
+
+// TestSVIDIdentity: a certificate with a SPIFFE ID of a trust's domain is the subject that it names, and
+// not its common name. The connection ends with the trust.
+func TestSVIDIdentity(t *testing.T) {
+	t.Parallel()
+	dir, ca := t.TempDir(), certstest.New(t)
+	files := certs.Files{CA: ca.Write(t, dir)}
+	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	s := guarded(t, func(c *server.Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
+	root := adminClient(t, s, rootSecret)
+	if _, err := root.CreateTrust(t.Context(), admin.Trust{Name: "ci", SPIFFE: "example.org", Audience: "signalbox"}); err != nil {
+		t.Fatal(err)
+	}
+	addRule(t, root, "sub", "spiffe://example.org/billing/*", "billing")
+	open := func(name, path string) (*client.Client, error) {
+		pair, err := tls.LoadX509KeyPair(ca.Issue(t, dir, name, func(c *x509.Certificate) {
+			c.URIs = []*url.URL{{Scheme: "spiffe", Host: "example.org", Path: path}}
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client.Open(t.Context(), client.Config{Endpoints: []string{s.TLSAddr()},
+			TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}})
+	}
+	c, err := open("workload", "/billing/api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	who, err := admin.New(c).WhoAmI(t.Context())
+	if err != nil || who.Identity != "billing" || who.Trust != "ci" || who.Subject != "spiffe://example.org/billing/api" {
+		t.Errorf("%+v, %v", who, err)
+	}
+	grant(t, root, "cert:admin", "/", "admin")
+	if other, err := open("admin", "/other"); !errors.Is(err, protocol.StatusUnauthenticated) {
+		if err == nil {
+			other.CloseWithoutRelease()
+		}
+		t.Errorf("a workload of no rule is let in by its common name: %v", err)
+	}
+	if err := root.DeleteTrust(t.Context(), "ci"); err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the next connection to be by the common name", func() bool {
+		who, err := admin.New(c).WhoAmI(t.Context())
+		return err == nil && who.Identity == "cert:workload"
+	})
 }
 
 func TestCertIdentityIsNoTokens(t *testing.T) {

@@ -163,7 +163,7 @@ func (s *Set) check(token []byte, now time.Time) (*Subject, *Error) {
 	err = &Error{Check: "no trust has the token's issuer", Values: fmt.Sprintf("%q", c.Issuer)}
 	for i := range s.sources {
 		o := &s.sources[i]
-		if o.Issuer != c.Issuer && (o.Issuer != "" || !inDomain(c.Subject, o.SPIFFE)) {
+		if o.Issuer != "" && o.Issuer != c.Issuer || o.Issuer == "" && !inDomain(c.Subject, o.SPIFFE) {
 			continue
 		}
 		k, bad := o.verify(sig)
