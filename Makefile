@@ -80,7 +80,7 @@ PURE := CGO_ENABLED=0 GOFLAGS=-trimpath
 # The race detector holds up the end of each process by a second, unless it is told otherwise.
 RACED := GORACE="atexit_sleep_ms=10 $$GORACE" GOFLAGS=-trimpath SIGNALBOX_TEST=full go test -vet=off -timeout 20m $(RACE)
 WITHTESTS := go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
-MODULES := $(YDB) $(YDB)/sdktest $(MCP) cmd/release server/deploy/charttest client/otelsignalbox client/grpcsignalbox
+MODULES := $(YDB) $(YDB)/sdktest $(MCP) cmd/release server/deploy/charttest server/trust/oracletest client/otelsignalbox client/grpcsignalbox
 
 # vet compiles what it looks at, as the tests do.
 vet:
