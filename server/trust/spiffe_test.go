@@ -38,6 +38,7 @@ func TestJWTSVID(t *testing.T) {
 	for sub, want := range map[string]string{
 		"spiffe://example.org/other":      "no rule matches",
 		"spiffe://example.com/billing/a":  "no trust has the token's issuer",
+		"spiffe://an.example.org/billing": "no trust has the token's issuer",
 		"spiffe://example.org.evil/a":     "no trust has the token's issuer",
 		"spiffe://example.org/billing/":   "no trust has the token's issuer",
 		"spiffe://example.org/billing/..": "no trust has the token's issuer",
