@@ -1,13 +1,21 @@
 package httpapi
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
 // TestReadme: the lines of the page run as shown, and those of the repository's first page.
@@ -92,12 +100,32 @@ func TestReadme(t *testing.T) {
 	var steps []string
 	for step := range strings.SplitSeq(strings.TrimPrefix(block(string(page), "yaml"), "- "), "\n- ") {
 		_, script, _ := strings.Cut(step, "run: ")
-		steps = append(steps, strings.TrimPrefix(script, "|\n"))
+		steps = append(steps, strings.ReplaceAll("\n"+strings.TrimPrefix(script, "|\n"), "\n    ", "\n"))
 	}
 	if len(steps) != 4 {
 		t.Fatalf("the job has the steps %q", steps)
 	}
-	s.ask("POST", "/v1/locks/deploy?ttl=5m", bob, "").wants(200)
+	// It shows a token of the platform that runs it, which trusttest is here.
+	const root = "the administrator's secret"
+	srv := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) {
+		c.Auth, c.AdminToken = true, root
+	}))
+	s = openSite(t, srv)
+	admins, err := client.Open(t.Context(), client.Config{Endpoints: []string{srv.Addr()}, Token: []byte(root)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer admins.CloseWithoutRelease()
+	issuer := trusttest.New(t)
+	trusttest.Trust(t, admin.New(admins), issuer)
+	platform := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("audience") == trusttest.Audience && r.Header.Get("Authorization") == "Bearer of-the-job" {
+			_, _ = fmt.Fprintf(w, `{"count":1,"value":%q}`, issuer.Token(t, "repo:octo/api", 15*time.Minute, nil))
+		}
+	}))
+	defer platform.Close()
+	another := "Authorization: Bearer " + issuer.Token(t, "another", time.Hour, nil)
+	s.ask("POST", "/v1/locks/deploy?ttl=5m", bob, "", another).wants(200)
 	for _, c := range []struct {
 		what, url string
 		says      string
@@ -109,14 +137,16 @@ func TestReadme(t *testing.T) {
 		{"the session has ended", s.url, `"code":"session_expired"`, true},
 	} {
 		if c.what == "free" {
-			s.ask("DELETE", "/v1/session", bob, "").wants(200)
+			s.ask("DELETE", "/v1/session", bob, "", another).wants(200)
 		}
 		environment := filepath.Join(t.TempDir(), "env")
 		run := func(script string) (string, error) {
 			given, _ := os.ReadFile(environment)
 			script = strings.NewReplacer("wait=5m", "wait=10ms", "--retry 9", "--retry 1", "./deploy.sh", "echo deploys").Replace(script)
 			cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
-			cmd.Env = append(os.Environ(), "GITHUB_ENV="+environment, "SIGNALBOX="+c.url, "GITHUB_RUN_ID=42", "GITHUB_RUN_ATTEMPT=1",
+			cmd.Dir = filepath.Dir(environment)
+			cmd.Env = append(os.Environ(), "GITHUB_ENV="+environment, "ACTIONS_ID_TOKEN_REQUEST_URL="+platform.URL+"/?api-version=2.0",
+				"ACTIONS_ID_TOKEN_REQUEST_TOKEN=of-the-job", "SIGNALBOX="+c.url, "GITHUB_RUN_ID=42", "GITHUB_RUN_ATTEMPT=1",
 				"GITHUB_JOB=deploy", strings.TrimSpace(string(given)))
 			out, err := cmd.CombinedOutput()
 			return string(out), err
