@@ -97,6 +97,9 @@ type AuthTrust struct {
 	// CA is PEM of the authorities of the issuer's certificate; empty: those of the instances' systems.
 	CA         string `json:"ca,omitempty"`
 	BearerFile string `json:"bearer_file,omitempty"` // on the instances, with a token for the issuer
+	// Replace has a creation change the trust if there is one: it is then as this is, with its rules. It
+	// keeps its keys unless its issuer is another one.
+	Replace bool `json:"replace,omitempty"`
 	// Problem says why the keys of a new trust could not be fetched yet.
 	Problem     string         `json:"problem,omitempty"`
 	KeyIDs      []AuthTrustKey `json:"key_ids,omitempty"`

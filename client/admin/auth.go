@@ -98,6 +98,13 @@ func (a *Client) CreateTrust(ctx context.Context, t Trust) (*Trust, error) {
 	return call[Trust](ctx, a, protocol.MethodTrustCreate, t)
 }
 
+// PutTrust creates a trust with rules, or changes the one that there is. It keeps its keys unless its
+// issuer is another one.
+func (a *Client) PutTrust(ctx context.Context, t Trust) (*Trust, error) {
+	t.Keys, t.Replace = "", true
+	return call[Trust](ctx, a, protocol.MethodTrustCreate, t)
+}
+
 // MapTrust appends rules to those of a trust. The first rule that matches a token gives the identity.
 func (a *Client) MapTrust(ctx context.Context, name string, rules ...TrustRule) (*Trust, error) {
 	return call[Trust](ctx, a, protocol.MethodTrustMap, protocol.AuthTrust{Name: name, Rules: rules})

@@ -16,7 +16,7 @@ import (
 func applyCmd(a *app) *cobra.Command {
 	c := command("apply --file FILE", "Make the cluster have what documents say",
 		`Make the cluster have what documents say: nodes with their settings, semaphores, configurations, rate
-limits, rollouts and rights. The keys are the names of the flags of the verbs that make the same
+limits, rollouts, rights and trusts. The keys are the names of the flags of the verbs that make the same
 objects: a repeated flag is a list, one of KEY=N a mapping. Rollouts are as in "rollout describe".
 
   signalbox: 1                       # format of the document
@@ -31,10 +31,15 @@ objects: a repeated flag is a list, one of KEY=N a mapping. Rollouts are as in "
       rollouts: {api: {source: published, locations: [{name: SAS}, {name: MAN, delay: 5s}]}}
       absent: {semaphores: [old-jobs], limits: [api/tenant-x]}
   identities: {billing-app: {/billing: use}, former-app: {}}
+  trusts:
+    github:
+      issuer: https://token.actions.githubusercontent.com
+      rules: [{if: ["repository=octo/*", ref=refs/heads/main], as: billing-app}]
+    former: {}
   absent: [/old]
 
 A document is the whole truth of each object that it names: a setting that is left out has its
-default, and an identity has the rights that are listed and no others. Data of a semaphore is
+default, and an identity has the rights that are listed and no others; a trust without settings goes. Data of a semaphore is
 compared only if the document has it. Objects that no document names are not touched: what is to go
 is listed under absent, a node with all that it keeps. What is in use is kept and named, and the
 exit code is 1.
@@ -208,8 +213,11 @@ func changeLines(c *desired.Change) string {
 }
 
 func keyRow(k desired.Key) row {
-	if k.Kind == desired.Right {
+	switch k.Kind {
+	case desired.Right:
 		return row{{"kind", "", k.Kind.String()}, {"path", "", k.Node}, {"identity", "", k.Name}}
+	case desired.Trust:
+		return row{{"kind", "", k.Kind.String()}, {"name", "", k.Name}}
 	}
 	r := row{{"kind", "", k.Kind.String()}, {"node", "", k.Node}}
 	if k.Name != "" {

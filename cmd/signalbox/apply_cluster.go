@@ -141,6 +141,12 @@ func (l *liveCluster) Get(ctx context.Context, k desired.Key) (*desired.Object, 
 			l.showNode(o, info)
 		}
 		return orNil(o, err)
+	case desired.Trust:
+		t, err := admin.New(l.c).Trust(ctx, k.Name)
+		if err == nil {
+			showTrust(o, t)
+		}
+		return orNil(o, err)
 	case desired.Right:
 		s, err := admin.New(l.c).Auth(ctx)
 		if err != nil {
@@ -214,6 +220,13 @@ func (l *liveCluster) Do(ctx context.Context, c *desired.Change) error {
 	switch c.Kind {
 	case desired.Node:
 		return l.changeNode(ctx, c)
+	case desired.Trust:
+		a := admin.New(l.c).WithReason(l.reason)
+		if c.Op == desired.Delete {
+			return a.DeleteTrust(ctx, c.Name)
+		}
+		_, err := a.PutTrust(ctx, *c.Want.Config.(*admin.Trust))
+		return err
 	case desired.Right:
 		a := admin.New(l.c).WithReason(l.reason)
 		if c.Op == desired.Delete {

@@ -23,7 +23,7 @@ import (
 // same objects. So a document takes what these verbs take, and says the same about what is wrong.
 var documentForms = desired.Forms{
 	desired.Node: readNode, desired.Semaphore: readSemaphore, desired.Config: readConfigObject,
-	desired.Limit: readLimit, desired.Rollout: readRollout,
+	desired.Limit: readLimit, desired.Rollout: readRollout, desired.Trust: readTrust,
 }
 
 // readFlags sets flags from the entries of an object. A repeated flag is a list, one of KEY=N a

@@ -18,7 +18,7 @@ import (
 // State reads the objects that a document names, and all objects in nodes that are to go.
 func (l *liveCluster) State(ctx context.Context, d *desired.Document) (*desired.State, error) {
 	s := &state{State: desired.State{Objects: map[desired.Key]*desired.Object{}}, l: l}
-	var nodes, others []desired.Key
+	var nodes, others, trusts []desired.Key
 	trees := map[desired.Key]bool{}
 	add := func(k desired.Key) {
 		switch k.Kind {
@@ -27,6 +27,8 @@ func (l *liveCluster) State(ctx context.Context, d *desired.Document) (*desired.
 		case desired.Limit:
 			k.Name = protocol.LimitRoot(k.Name)
 			trees[k] = true
+		case desired.Trust:
+			trusts = append(trusts, k)
 		case desired.Right:
 		default:
 			others = append(others, k)
@@ -38,7 +40,7 @@ func (l *liveCluster) State(ctx context.Context, d *desired.Document) (*desired.
 	for _, a := range d.Absent {
 		add(a.Key)
 	}
-	if err := s.get(ctx, nodes); err != nil {
+	if err := s.get(ctx, slices.Concat(nodes, trusts)); err != nil {
 		return nil, err
 	}
 	others = slices.DeleteFunc(others, func(k desired.Key) bool {
@@ -72,8 +74,9 @@ func (l *liveCluster) State(ctx context.Context, d *desired.Document) (*desired.
 // state is a State that is read.
 type state struct {
 	desired.State
-	l  *liveCluster
-	mu sync.Mutex // guards Objects
+	l     *liveCluster
+	mu    sync.Mutex    // guards Objects
+	known []desired.Key // of all trusts, once rights are read
 }
 
 func (s *state) put(list ...*desired.Object) {
@@ -136,6 +139,9 @@ func (s *state) rights(ctx context.Context) error {
 	}
 	for _, r := range a.Rights {
 		s.put(desired.RightObject(r.Identity, r.Path, r.Right, desired.Position{}))
+	}
+	for _, t := range a.Trusts {
+		s.known = append(s.known, desired.Key{Kind: desired.Trust, Name: t.Name})
 	}
 	if !a.Enabled {
 		return nil
@@ -260,6 +266,9 @@ func (l *liveCluster) All(ctx context.Context, path string) (*desired.State, err
 	}
 	if path == "" {
 		if err := s.rights(ctx); err != nil {
+			return nil, err
+		}
+		if err := s.get(ctx, s.known); err != nil {
 			return nil, err
 		}
 	}

@@ -75,7 +75,7 @@ certificate with such an ID as its only URI is the same subject; its common name
 	var t admin.Trust
 	c.Flags().StringVar(&t.Issuer, "issuer", "", "Issuer, exactly as in the claim iss of its tokens.")
 	c.Flags().StringVar(&t.SPIFFE, "spiffe", "", "SPIFFE trust domain, such as example.org.")
-	c.Flags().StringVar(&t.Audience, "audience", "signalbox", "Audience that the claim aud of a token must have.")
+	c.Flags().StringVar(&t.Audience, "audience", defaultAudience, "Audience that the claim aud of a token must have.")
 	ca := c.Flags().String("ca-file", "",
 		"File with the authorities of the issuer's certificate; its contents are kept. Default: those of the instances' systems.")
 	c.Flags().StringVar(&t.BearerFile, "bearer-file", "",
@@ -123,16 +123,9 @@ chooses its identity.`)
 	conditions := c.Flags().StringArray("if", nil, "CLAIM=PATTERN that a token must match; may be given several times. Required.")
 	as := c.Flags().String("as", "", "Identity of the tokens that match. Required.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-		rule := admin.TrustRule{As: *as}
-		for _, text := range *conditions {
-			claim, pattern, ok := strings.Cut(text, "=")
-			if !ok || claim == "" {
-				return usagef("--if %q is no CLAIM=PATTERN; write it as --if repository=octo/*", text)
-			}
-			rule.If = append(rule.If, admin.TrustCondition{Claim: claim, Pattern: pattern})
-		}
-		if *as == "" || len(rule.If) == 0 {
-			return usagef("give --if CLAIM=PATTERN and --as IDENTITY; --if sub=* means every token of the issuer")
+		rule, err := trustRule(*conditions, *as)
+		if err != nil {
+			return err
 		}
 		t, err := c.MapTrust(inv.ctx, args[0], rule)
 		if err != nil {

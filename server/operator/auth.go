@@ -36,7 +36,7 @@ type AuthChanger interface {
 // AuthMethods answers operators' methods about who may do what, for one who may ask.
 type AuthMethods struct {
 	AuthChanger
-	Identity  string // of the caller
+	Identity  string         // of the caller
 	Subject   *trust.Subject // of its platform's token; nil: it has none
 	FetchKeys func(ctx context.Context, trust string) error
 }

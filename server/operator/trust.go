@@ -77,8 +77,16 @@ func createTrust(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
 	if in.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(in.CA)) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "the authorities have no certificate; give them as PEM")
 	}
+	if err := checkRules(in.Rules); err != nil {
+		return nil, err
+	}
 	return func(t *meta.Trust) error {
-		if t.Revision != 0 && (t.Issuer != in.Issuer || t.SPIFFE != in.SPIFFE || t.Audience != in.Audience ||
+		if in.Replace {
+			if t.Issuer != in.Issuer || t.SPIFFE != in.SPIFFE {
+				t.Keys, t.KeysGiven = nil, false
+			}
+			t.Rules = in.Rules
+		} else if t.Revision != 0 && (t.Issuer != in.Issuer || t.SPIFFE != in.SPIFFE || t.Audience != in.Audience ||
 			string(t.CA) != in.CA || t.BearerFile != in.BearerFile || len(t.Rules) > 0) {
 			return protocol.Errorf(protocol.StatusAlreadyExists,
 				"a trust %q exists; choose another name, or delete it first", in.Name)
@@ -90,15 +98,8 @@ func createTrust(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
 
 // mapTrust appends rules, unless they are the last ones already.
 func mapTrust(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
-	for _, r := range in.Rules {
-		if bad := trust.CheckRule(r.As); bad != "" {
-			return nil, protocol.Errorf(protocol.StatusBadRequest, "a rule gives %.40q, and %s", r.As, bad)
-		}
-		for _, c := range r.If {
-			if err := checkWord("claim", c.Claim, meta.MaxTrustText); err != nil {
-				return nil, err
-			}
-		}
+	if err := checkRules(in.Rules); err != nil {
+		return nil, err
 	}
 	rules := in.Rules
 	return func(t *meta.Trust) error {
@@ -110,6 +111,20 @@ func mapTrust(in *protocol.AuthTrust) (func(t *meta.Trust) error, error) {
 		}
 		return nil
 	}, nil
+}
+
+func checkRules(rules []meta.TrustRule) error {
+	for _, r := range rules {
+		if bad := trust.CheckRule(r.As); bad != "" {
+			return protocol.Errorf(protocol.StatusBadRequest, "a rule gives %.40q, and %s", r.As, bad)
+		}
+		for _, c := range r.If {
+			if err := checkWord("claim", c.Claim, meta.MaxTrustText); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // CheckToken checks a token by a trust that MethodTrust answered. The error of a token that fails has

@@ -24,11 +24,12 @@ const (
 	Limit
 	Rollout
 	Right // of an identity, at a path
+	Trust
 
 	kinds
 )
 
-var kindWords = [kinds]string{"node", "semaphore", "config", "limit", "rollout", "right"}
+var kindWords = [kinds]string{"node", "semaphore", "config", "limit", "rollout", "right", "trust"}
 
 // String is the kind in a line of output.
 func (k Kind) String() string { return kindWords[k] }
@@ -37,7 +38,7 @@ func (k Kind) String() string { return kindWords[k] }
 var sections = [kinds]string{Semaphore: "semaphores", Config: "configs", Limit: "limits", Rollout: "rollouts"}
 
 // Key names an object. A node has no Name; a right has the path as its Node and the identity as its
-// Name.
+// Name. A trust has a Name alone.
 type Key struct {
 	Kind       Kind
 	Node, Name string
@@ -50,6 +51,8 @@ func (k Key) String() string {
 		return "node " + k.Node
 	case Right:
 		return "right " + k.Name + " " + k.Node
+	case Trust:
+		return "trust " + k.Name
 	}
 	return k.Kind.String() + " " + k.Node + " " + k.Name
 }

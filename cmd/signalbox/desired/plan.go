@@ -62,6 +62,7 @@ const (
 	stageConfigs
 	stageLimits
 	stageRollouts
+	stageTrusts
 	stageGranted
 	stageTaken
 	stageAbsent
@@ -69,7 +70,7 @@ const (
 )
 
 var stageOf = [kinds]int{Node: stageNodes, Semaphore: stageSemaphores, Config: stageConfigs, Limit: stageLimits,
-	Rollout: stageRollouts}
+	Rollout: stageRollouts, Trust: stageTrusts}
 
 // Plan returns the changes in the order in which to make them, and the objects that are kept
 // although the document says otherwise. The error names a part of the document that this cluster

@@ -71,7 +71,7 @@ func (m *model) Do(_ context.Context, c *Change) error {
 	case c.Op == Delete:
 		return m.drop(c.Key)
 	}
-	if c.Kind != Node && c.Kind != Right && m.objects[Key{Kind: Node, Node: c.Node}] == nil {
+	if c.Kind != Node && c.Kind < Right && m.objects[Key{Kind: Node, Node: c.Node}] == nil {
 		return fmt.Errorf("%w: %s has no node", errRule, c.Key)
 	}
 	next := clone(c.Want)
@@ -182,7 +182,7 @@ func keySpace() (keys []Key) {
 	for _, path := range []string{"/", "/a", "/d/e"} {
 		keys = append(keys, Key{Right, path, "me"}, Key{Right, path, "she"})
 	}
-	return keys
+	return append(keys, Key{Kind: Trust, Name: "t"}, Key{Kind: Trust, Name: "u"})
 }
 
 // randomModel is a cluster that obeys its rules.
@@ -198,7 +198,7 @@ func randomModel(r *rand.Rand) *model {
 		}
 		o.Revision = uint64(r.IntN(5))
 		_ = m.Do(context.Background(), &Change{Key: k, Op: Create, Want: o})
-		if is := m.objects[k]; is != nil && k.Kind != Config && k.Kind != Limit && k.Kind != Right && r.IntN(6) == 0 {
+		if is := m.objects[k]; is != nil && k.Kind != Config && k.Kind != Limit && k.Kind < Right && r.IntN(6) == 0 {
 			is.Uses = "it is used"
 		}
 	}
@@ -222,7 +222,7 @@ func randomDocument(r *rand.Rand) *Document {
 		}
 		dropped := slices.ContainsFunc(d.Absent, func(a Named) bool { return a.Kind == Node && below(k.Node, a.Node) })
 		switch n := r.IntN(14); {
-		case k.Kind == Right && !identity, k.Kind != Right && k.Kind != Node && !named[above], k.Kind == Node && dropped && !careless:
+		case k.Kind == Right && !identity, k.Kind < Right && k.Kind != Node && !named[above], k.Kind == Node && dropped && !careless:
 		case n < 9:
 			named[k] = true
 			o := plain(k, randomValue(r, k))

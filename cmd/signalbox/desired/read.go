@@ -106,12 +106,14 @@ func (r *reader) document(n *yaml.Node) error {
 			err = r.nodes(e.Value)
 		case "identities":
 			err = r.identities(e.Value)
+		case "trusts":
+			err = r.trusts(e.Value)
 		case "absent":
 			err = r.names(e.Value, "paths of nodes", func(at Position, path string) error {
 				return r.absent(at, Key{Kind: Node, Node: path})
 			})
 		default:
-			err = unknown(e, "a document", "signalbox, nodes, identities, absent")
+			err = unknown(e, "a document", "signalbox, nodes, identities, trusts, absent")
 		}
 		if err != nil {
 			return err
@@ -301,6 +303,30 @@ func (r *reader) identities(n *yaml.Node) error {
 				return err
 			}
 			r.d.Objects = append(r.d.Objects, RightObject(e.Key, x.Key, word, x.At))
+		}
+	}
+	return nil
+}
+
+// trusts reads trusts; one without settings is to go.
+func (r *reader) trusts(n *yaml.Node) error {
+	entries, err := r.mapping(n, "trusts")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		settings, err := r.mapping(e.Value, "a trust")
+		k := Key{Kind: Trust, Name: e.Key}
+		switch {
+		case err != nil:
+		case len(settings) > 0:
+			err = r.object(k, e.At, settings)
+		default:
+			r.d.Absent = append(r.d.Absent, Named{k, e.At})
+			err = r.count(e.At)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

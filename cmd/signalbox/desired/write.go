@@ -19,7 +19,7 @@ func Write(objects []*Object) ([]byte, error) {
 		}
 		return compareKeys(a.Key, b.Key)
 	})
-	top, nodes, identities := new(mappingNode), new(mappingNode), new(mappingNode)
+	top, nodes, identities, trusts := new(mappingNode), new(mappingNode), new(mappingNode), new(mappingNode)
 	top.add("signalbox", &yaml.Node{Kind: yaml.ScalarNode, Value: "1"})
 	byPath, bySection := map[string]*mappingNode{}, map[Key]*mappingNode{}
 	for _, o := range objects {
@@ -48,6 +48,8 @@ func Write(objects []*Object) ([]byte, error) {
 				identities.add(o.Name, of.node())
 			}
 			of.add(o.Node, o.Settings[0].Value.node())
+		case Trust:
+			trusts.add(o.Name, o.body())
 		default:
 			section, ok := bySection[Key{Kind: o.Kind, Node: o.Node}]
 			if !ok {
@@ -61,7 +63,7 @@ func Write(objects []*Object) ([]byte, error) {
 	for _, x := range []struct {
 		key string
 		n   *mappingNode
-	}{{"nodes", nodes}, {"identities", identities}} {
+	}{{"nodes", nodes}, {"identities", identities}, {"trusts", trusts}} {
 		if len(x.n.Content) > 0 {
 			top.add(x.key, x.n.node())
 		}
