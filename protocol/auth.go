@@ -119,6 +119,15 @@ type AuthTrustRule struct {
 	As string               `json:"as"` // {claim} stands for the value of a claim
 }
 
+// String returns the rule as auth trust ls shows it: its conditions and the identity.
+func (r AuthTrustRule) String() string {
+	text := ""
+	for _, c := range r.If {
+		text += c.Claim + "=" + c.Pattern + " "
+	}
+	return text + "-> " + r.As
+}
+
 // AuthTrustCondition is a pattern for a claim: * stands for any run of characters. a.b is the claim b
 // inside the object a; of a list one element has to match.
 type AuthTrustCondition struct {

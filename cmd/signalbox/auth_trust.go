@@ -31,11 +31,7 @@ When it expires, its connections are closed; a client reads its file again, and 
 func trustRow(t *protocol.AuthTrust) row {
 	var rules, keys []string
 	for _, r := range t.Rules {
-		var conditions []string
-		for _, c := range r.If {
-			conditions = append(conditions, c.Claim+"="+c.Pattern)
-		}
-		rules = append(rules, strings.Join(conditions, " ")+" -> "+r.As)
+		rules = append(rules, r.String())
 	}
 	for _, k := range t.KeyIDs {
 		keys = append(keys, strings.TrimSpace(k.ID+" "+k.Type))

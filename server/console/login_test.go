@@ -372,6 +372,8 @@ func TestLoginOfAPlatform(t *testing.T) {
 	s := openSite(t, nil, withAuth())
 	issuer := trusttest.New(t)
 	trusttest.Trust(t, s.administrator(), issuer)
+	s.login(adminToken)
+	s.get("/").wants(t, 200, "Trusts", trusttest.Name, "sub=* -&gt; ci", "key-1")
 	for i := range 3 {
 		// It is as long as they are: Kubernetes' have a kilobyte.
 		token := issuer.Token(t, "job", 2*time.Second, map[string]any{"jti": fmt.Sprint(i), "long": strings.Repeat("x", 3000)})
@@ -379,6 +381,9 @@ func TestLoginOfAPlatform(t *testing.T) {
 			t.Fatalf("login %d: %d %v", i, in.status, in.header)
 		}
 		s.get("/sessions?node=/default").wants(t, 200)
+		if strings.Contains(s.get("/").body, trusttest.Name) {
+			t.Error("the overview lists trusts to somebody without rights on /")
+		}
 		await.True(t, "the end of the login", func() bool {
 			a := s.get("/sessions?node=/default")
 			return a.status == 303 && strings.HasPrefix(a.header.Get("Location"), "/login")

@@ -85,7 +85,35 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 	addTrends(ctx, v, p)
 	addBusiest(ctx, v, p)
 	p.Tables = append(p.Tables, instances, shardTable(s), planTable(plan), moveTable(s))
+	// The others see no list, as of tokens.
+	list, err := v.auth.get(rightsTime, func() (*admin.AuthState, error) { return v.admin.Auth(ctx) })
+	if err == nil && len(list.Trusts) > 0 {
+		p.Tables = append(p.Tables, trustTable(list.Trusts))
+	}
 	return p, nil
+}
+
+func trustTable(list []admin.Trust) table {
+	t := newTable("trusts", "Trusts", "", col("Trust"), col("Issuer"), col("Audience"), col("Rules"), col("Keys"), col("Keys since"))
+	for _, x := range list {
+		var rules, keys []string
+		for _, r := range x.Rules {
+			rules = append(rules, visible(r.String()))
+		}
+		for _, k := range x.KeyIDs {
+			keys = append(keys, visible(cmp.Or(k.ID, k.Type)))
+		}
+		from, at := x.Issuer, none()
+		if x.SPIFFE != "" {
+			from = strings.TrimSpace("spiffe://" + x.SPIFFE + " " + from)
+		}
+		if x.KeysAtMS > 0 {
+			at = cell{At: int64(x.KeysAtMS)}
+		}
+		t.Rows = append(t.Rows, row{Key: x.Name, Cells: []cell{{Text: visible(x.Name), Kind: "name"}, text(visible(from)),
+			text(visible(x.Audience)), text(cmp.Or(strings.Join(rules, "; "), "–")), text(cmp.Or(strings.Join(keys, ", "), "–")), at}})
+	}
+	return t
 }
 
 func presentInstances(s *admin.Status) []admin.Instance {

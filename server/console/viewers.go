@@ -42,6 +42,7 @@ type viewer struct {
 
 	who   recent[*admin.Identity]
 	past  recent[[]admin.TopPoint]
+	auth  recent[*admin.AuthState]
 	mu    sync.Mutex
 	nodes map[string]*recent[*client.Node]
 	users int // sessions; guarded by viewers.mu
