@@ -150,25 +150,34 @@ func TestBucketsMoveUnderLoad(t *testing.T) {
 // where they are to be.
 func (k *clusterKit) changeGovernors(done func(*meta.State) bool) {
 	for range 3 {
-		name := k.governs()
-		if name == "" {
+		s, before := k.moveGovernor()
+		if s == nil {
 			continue
-		}
-		s := k.run[name]
-		state := s.Meta.State()
-		before := state.MapVersion()
-		for _, r := range state.MetaShard().Replicas {
-			if r.Role == meta.RoleVoter && r.Instance != s.Instance() {
-				ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
-				_ = shardhost.Local{Hosting: s.Hosting}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
-				cancel()
-				break
-			}
 		}
 		ctx, cancel := context.WithTimeout(k.t.Context(), time.Minute)
 		_ = s.Governor.Await(ctx, func(s *meta.State) bool { return s.MapVersion() > before || done(s) })
 		cancel()
 	}
+}
+
+// moveGovernor has another instance lead the meta shard, and returns the one that did, with the version of
+// its map before; nil: none leads now.
+func (k *clusterKit) moveGovernor() (s *instance, version uint64) {
+	name := k.governs()
+	if name == "" {
+		return nil, 0
+	}
+	s = k.run[name]
+	state := s.Meta.State()
+	for _, r := range state.MetaShard().Replicas {
+		if r.Role == meta.RoleVoter && r.Instance != s.Instance() {
+			ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
+			_ = shardhost.Local{Hosting: s.Hosting}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
+			cancel()
+			break
+		}
+	}
+	return s, state.MapVersion()
 }
 
 // voters are the instances of a state that vote in the meta shard, by name.
