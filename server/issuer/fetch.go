@@ -40,8 +40,10 @@ func (k *Keeper) fetch(ctx context.Context, t *meta.Trust) ([]byte, error) {
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DialContext: k.cfg.Dial, DisableKeepAlives: true,
 		MaxResponseHeaderBytes: maxDocument, TLSClientConfig: &tls.Config{RootCAs: roots}}
 	client := &http.Client{Transport: transport, CheckRedirect: func(r *http.Request, via []*http.Request) error {
-		if first := via[0].URL; r.URL.Host != first.Host || r.URL.Scheme != first.Scheme || len(via) > 3 {
-			return errors.New("it redirects to another host, or more than three times")
+		if first := via[0].URL; r.URL.Host != first.Host || r.URL.Scheme != first.Scheme {
+			return errors.New("it redirects to another host")
+		} else if len(via) > 3 {
+			return errors.New("it redirects more than three times")
 		}
 		return nil
 	}}

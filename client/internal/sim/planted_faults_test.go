@@ -27,7 +27,7 @@ type plantedFault struct {
 // plantedFaults are all of them.
 var plantedFaults = slices.Concat(
 	shardFaults, leaderFaults, clientFaults, queueFaults, recordFaults, watchFaults, deliveryFaults, limitFaults, stepFaults,
-	discoveryFaults, serverFaults, httpFaults, lossFaults,
+	discoveryFaults, serverFaults, httpFaults, lossFaults, trustFaults,
 )
 
 // longer says in which form of its test a fault is found, where the ordinary one does not find it.
