@@ -1,20 +1,23 @@
 package main
 
 import (
+	"crypto/x509"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
 // TestPlatforms pastes the block of OPERATIONS.md about platforms, and takes a lock with a token in the
 // form of each: GitHub's and GitLab's as their documentation has it, Kubernetes', and a JWT-SVID. The
-// issuers themselves cannot be reached, so their keys are given.
+// issuers themselves cannot be reached, so their keys are given. An X.509-SVID takes it by the second block.
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
 	dir, issuer := t.TempDir(), trusttest.New(t)
@@ -30,13 +33,21 @@ func TestPlatforms(t *testing.T) {
 	keys := write("jwks.json", string(issuer.Keys(t)), 0o600)
 	bundle := strings.Replace(string(issuer.Keys(t)), `"kty"`, `"use":"jwt-svid","kty"`, 1)
 	write("bundle", bundle, 0o600)
+	ca := certstest.New(t)
+	bundleFile := ca.Write(t, dir)
+	serverCert, serverKey := ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	svid, svidKey := ca.Issue(t, dir, "svid", func(c *x509.Certificate) {
+		c.URIs = []*url.URL{{Scheme: "spiffe", Host: "example.org", Path: "/billing/api"}}
+	})
 	for name, script := range map[string]string{"kubectl": "echo '{}'", "jq": "cat >/dev/null; echo " + cluster,
-		"spire-server": "cat bundle"} {
+		"spire-server": "cat bundle", "deploy.sh": "echo deployed",
+		"spire-agent": "cp " + svid + " svid.0.pem; cp " + svidKey + " svid.0.key; cp " + bundleFile + " bundle.0.pem"} {
 		write(name, "#!/bin/sh\n"+script+"\n", 0o700)
 	}
-	addr, data := freeAddress(), filepath.Join(dir, "data")
+	addr, tlsAddr, data := freeAddress(), freeAddress(), filepath.Join(dir, "data")
 	start(t, []string{"HTTPS_PROXY=http://127.0.0.1:1"}, "signalbox", "serve", "--auth", "--data", data, "--listen", addr,
-		"--raft", freeAddress(), "--admin", "off", "--shards", "2")
+		"--raft", freeAddress(), "--admin", "off", "--shards", "2", "--listen-tls", tlsAddr, "--listen-tls-cert", serverCert,
+		"--listen-tls-key", serverKey, "--listen-tls-client-ca", bundleFile)
 	env := []string{"SIGNALBOX_ENDPOINTS=" + addr, "PATH=" + dir + ":" + os.Getenv("PATH"),
 		"SIGNALBOX_TOKEN_FILE=" + filepath.Join(data, "admin-token")}
 	await.True(t, "the administrator's token", func() bool {
@@ -76,5 +87,9 @@ func TestPlatforms(t *testing.T) {
 		if out := expect(t, 0, env, "signalbox", "lock", "deploy", "--token-file", token, "--", "echo", "deployed"); !strings.Contains(out, "deployed") {
 			t.Errorf("%s: %s", name, out)
 		}
+	}
+	if out := expect(t, 0, []string{"SIGNALBOX_ENDPOINTS=" + tlsAddr, "PATH=" + os.Getenv("PATH") + ":" + dir}, "sh", "-ec",
+		"cd "+dir+"\n"+fenced(section, "sh")[1]); !strings.Contains(out, "deployed") {
+		t.Errorf("with a certificate: %s", out)
 	}
 }

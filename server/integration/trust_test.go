@@ -3,6 +3,8 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -157,34 +159,99 @@ func TestPlatformTokenExpires(t *testing.T) {
 	}
 }
 
-// TestPlatformTokenIsAudited: a line says by which trust a client came in and of which subject, and
-// has nothing else of the token.
-func TestPlatformTokenIsAudited(t *testing.T) {
+// TestNothingOfATokenIsSaid: tokens that pass, that are wrong in many ways, and that are refused by
+// themselves or by their rules, are nowhere in logs, errors, metrics, histories or the audit log, and nor are
+// their claims. The audit log has trust and subject.
+func TestNothingOfATokenIsSaid(t *testing.T) {
 	t.Parallel()
+	var said logLines
 	file := filepath.Join(t.TempDir(), "audit")
-	s, _, issuer := trusted(t, func(c *server.Config) { c.Audit = file })
-	token := issuer.Token(t, "job", time.Hour, ofOcto)
-	c := as(t, s, token)
-	node := c.node()
-	session := c.session(node, 1)
-	c.must(protocol.KindCreate, c.bucket(node, "x"),
-		&protocol.Create{Head: c.head(session.Session), Name: []byte("x"), Limit: 1, Reason: "because"}, nil)
-	var text string
+	s, root, issuer := trusted(t, func(c *server.Config) {
+		c.Audit, c.Logger = file, slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	const secret = "a-claim-of-nobody-else"
+	claims := func(more ...any) map[string]any {
+		m := map[string]any{"repository": "octo/" + secret, "jti": "jti-" + secret}
+		for i := 0; i < len(more); i += 2 {
+			m[more[i].(string)] = more[i+1]
+		}
+		return m
+	}
+	good := issuer.Token(t, "job", time.Hour, claims())
+	tokens := []string{good}
+	for _, wrong := range []string{
+		issuer.Token(t, "job", -time.Second, claims()),
+		issuer.Token(t, "job", time.Hour, claims("aud", secret)),
+		issuer.Token(t, "job", time.Hour, claims("iss", "https://"+secret)),
+		issuer.Token(t, "job", time.Hour, claims("repository", secret)),
+		issuer.Token(t, "job", time.Hour, claims("exp", secret)),
+		trusttest.New(t).Token(t, "job", time.Hour, claims()),
+		good[:len(good)-4], good + strings.Repeat("x", 8<<10), good[5:],
+	} {
+		_, _, err := greet(t, s, wrong)
+		if !errors.Is(err, protocol.StatusUnauthenticated) && !errors.Is(err, protocol.StatusBadRequest) {
+			t.Errorf("a wrong token is answered with %v", err)
+		}
+		_, _ = fmt.Fprintln(&said, err)
+		tokens = append(tokens, wrong)
+	}
+	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()}, Token: []byte(good)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	session, err := c.Session(t.Context(), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := session.Node()
+	if err := session.Create(t.Context(), "x", 1, nil, client.SemaphoreConfig{History: 4}, client.Reason("because")); err != nil {
+		t.Fatal(err)
+	}
+	lease, err := session.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	holds, err := node.History(t.Context(), "x")
+	if err != nil || len(holds) != 1 {
+		t.Fatalf("%+v, %v", holds, err)
+	}
+	points, err := root.History(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := root.Auth(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var audit string
 	await.True(t, "the line", func() bool {
 		b, err := os.ReadFile(file)
-		if text = string(b); err != nil {
+		if audit = string(b); err != nil {
 			t.Fatal(err)
 		}
-		return strings.Contains(text, `"initiator":"ci"`)
+		return strings.Contains(audit, `"initiator":"ci"`)
 	})
 	for _, want := range []string{`"trust":"ci"`, `"subject":"job"`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("the audit log lacks %s:\n%s", want, text)
+		if !strings.Contains(audit, want) {
+			t.Errorf("the audit log lacks %s:\n%s", want, audit)
 		}
 	}
-	for _, part := range append(strings.Split(token, "."), "octo/api") {
-		if strings.Contains(text, part) {
-			t.Errorf("the audit log has %q of the token", part)
+	said.mu.Lock()
+	defer said.mu.Unlock()
+	for where, text := range map[string]string{
+		"the audit log": audit, "the log or an error": said.b.String(), "a metric": scrape(s), "the history of a semaphore": fmt.Sprintf("%+v", holds),
+		"the history of the cluster": fmt.Sprintf("%+v", points), "the list of tokens": fmt.Sprintf("%+v", state),
+	} {
+		for _, token := range tokens {
+			for _, part := range append(strings.Split(token, "."), secret) {
+				if len(part) > 8 && strings.Contains(text, part) {
+					t.Errorf("%s has %q of a token", where, part)
+				}
+			}
 		}
 	}
 }

@@ -105,4 +105,9 @@ var trustFaults = []plantedFault{
 		[]string{"case !now.Before(x.Expires):", "case false:"},
 		"server/integration", "TestPlatformTokenExpires", "",
 	},
+	{
+		"claims-in-the-log", "server/trust/trust.go",
+		[]string{"func (e *Error) Error() string { return e.Check }", "func (e *Error) Error() string { return e.Check + e.Values }"},
+		"server/integration", "TestNothingOfATokenIsSaid", "",
+	},
 }
