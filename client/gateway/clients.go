@@ -8,10 +8,12 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -21,6 +23,10 @@ const (
 	maxClients = 1000
 	// connectTimeout bounds the first connection of a token.
 	connectTimeout = 10 * time.Second
+	// endLead is how long before its token's end a connection's users are told, and closeLead how long
+	// before it the connection is closed: one that showed the token again would be a failed attempt to
+	// come in, which delay all callers of the gateway.
+	endLead, closeLead = time.Second, 250 * time.Millisecond
 )
 
 // Connection is a connection to the cluster with one token, for all callers that show it; that
@@ -49,6 +55,9 @@ type ClientsConfig[S any] struct {
 	State func(c *Connection[S]) S
 	// Busy reports whether a connection that no call uses is needed still; nil: it is not.
 	Busy func(c *Connection[S]) bool
+	// Ends is called shortly before a connection is closed because its platform's token expires. What
+	// uses it has to end; sessions go on with the next token. May be nil.
+	Ends func(c *Connection[S])
 	// Changed is called with 1 and -1 for connections that were opened and closed, and Refused for
 	// each token that the cluster refused when it was asked; nil: nobody counts.
 	Changed func(by int64)
@@ -203,11 +212,37 @@ func (t *Clients[S]) connect(c *Connection[S], end func()) {
 	}
 	if err = t.made(c, err); err == nil {
 		c.Client = opened
+		if strings.Count(c.token, ".") == 2 { // it may be a platform's
+			go t.follow(c)
+		}
 	} else if opened != nil {
 		opened.CloseWithoutRelease()
 	}
 	c.err = err
 	close(c.ready)
+}
+
+// follow closes a connection before its platform's token expires.
+func (t *Clients[S]) follow(c *Connection[S]) {
+	ctx, cancel := context.WithTimeout(t.ctx, connectTimeout)
+	defer cancel()
+	who, err := admin.New(c.Client).WhoAmI(ctx)
+	if err != nil || who.ExpiresInMS == 0 {
+		return
+	}
+	end := time.Now().Add(time.Duration(who.ExpiresInMS) * time.Millisecond)
+	time.AfterFunc(time.Until(end)-endLead, func() {
+		if t.cfg.Ends != nil {
+			t.cfg.Ends(c)
+		}
+		time.AfterFunc(time.Until(end)-closeLead, func() {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if t.byToken[c.token] == c && !t.closed {
+				t.remove(c)
+			}
+		})
+	})
 }
 
 // logReach says in the log when new connections begin to find no cluster, and when they find it
@@ -273,10 +308,15 @@ func (t *Clients[S]) evict() bool {
 	if oldest == nil {
 		return false
 	}
-	delete(t.byToken, oldest.token)
-	t.changed(-1)
-	go oldest.Client.CloseWithoutRelease()
+	t.remove(oldest)
 	return true
+}
+
+// remove closes a connection, and leaves its sessions to the cluster. The lock is held.
+func (t *Clients[S]) remove(c *Connection[S]) {
+	delete(t.byToken, c.token)
+	t.changed(-1)
+	go c.Client.CloseWithoutRelease()
 }
 
 // Close closes all connections, and leaves their sessions to the cluster.

@@ -99,6 +99,7 @@ func New(cfg Config) (*API, error) {
 		Client: cfg.Client, Purpose: "rate limits of HTTP callers", Logger: cfg.Log,
 		State: func(c *gateway.Connection[*callers]) *callers { return &callers{api: a, conn: c} },
 		Busy:  func(c *gateway.Connection[*callers]) bool { return c.State.sessions.Load() > 0 },
+		Ends:  func(c *gateway.Connection[*callers]) { c.State.tokenEnds() },
 	})
 	return a, nil
 }
@@ -289,9 +290,7 @@ func (x *call) connect() (token string, release func(), err error) {
 		return "", nil, problemf(http.StatusUnauthorized, "unauthenticated",
 			"no token is shown; send it as Authorization: Bearer TOKEN")
 	}
-	if x.conn, release, err = x.api.clients.Use(x.ctx, token, clienthost.Of(x.r.RemoteAddr)); err == nil {
-		x.conn.State.followToken(token)
-	}
+	x.conn, release, err = x.api.clients.Use(x.ctx, token, clienthost.Of(x.r.RemoteAddr))
 	return token, release, err
 }
 

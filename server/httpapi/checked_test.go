@@ -142,6 +142,9 @@ func (a *reply) check() {
 		a.checkBelief(d, time.Duration(waited)*time.Millisecond)
 	}
 	wait, _ := time.ParseDuration(a.query.Get("wait"))
+	if strings.Count(a.r.Header.Get("Authorization"), ".") == 2 {
+		wait = 0 // its platform's token may expire before
+	}
 	if early := took < wait && a.r.Context().Err() == nil; early && (a.status == 202 || a.status == 304) {
 		a.wrong("it may wait for %s, and took %s", wait, took)
 	}

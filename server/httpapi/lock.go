@@ -297,10 +297,18 @@ func (x *call) await(a *set, op *operation, each func() (time.Duration, error)) 
 		case r := <-x.replies:
 			return x.outcome(r)
 		case <-x.s.ctx.Done():
+			why := context.Cause(x.s.ctx)
 			if x.api.ctx.Err() != nil {
 				return nil, errClosing
 			}
-			return nil, context.Cause(x.s.ctx)
+			select {
+			case <-op.queued:
+				if why == errTokenEnds && !x.streams && !a.leaves {
+					return nil, nil // its place is kept for the next token
+				}
+			default:
+			}
+			return nil, why
 		case <-placed:
 			next, placed = time.After(0), nil
 		case <-next:

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
@@ -23,8 +22,6 @@ import (
 const (
 	minTTL   = time.Second
 	stopTime = 10 * time.Second
-	// tokenLead is how long before its token's end a stream is told so.
-	tokenLead = 500 * time.Millisecond
 	// maxOpenTries is how often a session is looked up while other gateways start or move it.
 	maxOpenTries = 6
 )
@@ -35,32 +32,13 @@ type callers struct {
 	conn     *gateway.Connection[*callers]
 	sessions atomic.Int64
 	checking atomic.Bool
-	followed sync.Once
 }
 
-// followToken ends the waits and streams of callers shortly before the cluster sends their connection
-// away because a platform's token expires. Their sessions go on with the next token.
-func (c *callers) followToken(token string) {
-	if strings.Count(token, ".") != 2 { // it is none of a platform
-		return
-	}
-	c.followed.Do(func() {
-		go func() {
-			ctx, cancel := context.WithTimeout(c.api.ctx, answerTimeout)
-			defer cancel()
-			who, err := admin.New(c.conn.Client).WhoAmI(ctx)
-			if err != nil || who.ExpiresInMS == 0 {
-				return
-			}
-			time.AfterFunc(time.Duration(who.ExpiresInMS)*time.Millisecond-tokenLead, func() { c.endSessions(errTokenEnds) })
-		}()
-	})
-}
-
-// endSessions ends the waits and streams of these callers.
-func (c *callers) endSessions(why error) {
+// tokenEnds ends the waits and streams of callers whose platform's token expires. Their sessions go on
+// with the next token.
+func (c *callers) tokenEnds() {
 	for _, s := range c.all() {
-		s.end(why)
+		s.end(errTokenEnds)
 	}
 }
 

@@ -1,7 +1,13 @@
 package httpapi
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +20,8 @@ import (
 )
 
 // TestTokenEnds: over three tokens of a platform, each of seconds, a named session keeps its
-// lock, its fencing token and its place in a queue. A stream is told closing at its token's end.
+// lock, its fencing token and its place in a queue. A stream is told closing at its token's end, and a
+// wait is over. No token is shown to the cluster again and again behind its end.
 func TestTokenEnds(t *testing.T) {
 	t.Parallel()
 	const root = "the administrator's secret"
@@ -34,29 +41,50 @@ func TestTokenEnds(t *testing.T) {
 		n++ // each token is another one
 		return "Authorization: Bearer " + issuer.Token(t, "job", life, map[string]any{"jti": fmt.Sprint(n)})
 	}
+	// refused asks with a token that expires soon, and later if that was before its answer: the machine is slow.
+	asked := 0
+	refused := func(ask func(bearer string) bool) {
+		t.Helper()
+		for life := 3 * time.Second; ; life *= 2 {
+			if asked++; !ask(bearer(life)) {
+				return
+			}
+			if life > time.Minute {
+				t.Fatalf("a token that is valid for %s is refused", life)
+			}
+		}
+	}
 	const carol = "carol-session"
-	const short, long = 3 * time.Second, time.Hour
-	first := s.ask("POST", "/v1/locks/a?ttl=60s", alice, "", bearer(short)).wants(200).number("token")
+	const long = time.Hour
+	first := s.ask("POST", "/v1/locks/a?ttl=60s", alice, "", bearer(long)).wants(200).number("token")
 	s.ask("POST", "/v1/locks/busy?ttl=60s", alice, "", bearer(long)).wants(200)
 	for range 3 {
 		// A stream, and a wait, end with their token.
-		held := s.stream("/v1/locks/a?ttl=60s", alice, bearer(short))
+		var held *events
+		refused(func(bearer string) bool {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			t.Cleanup(cancel)
+			resp, err := s.events(ctx, "/v1/locks/a?ttl=60s", alice, bearer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = resp.Body.Close() })
+			held = &events{t: t, lines: bufio.NewScanner(resp.Body), close: cancel}
+			return resp.StatusCode == 401
+		})
 		if got := held.wants("acquired").number("token"); got != first {
 			t.Errorf("the stream has token %d, not %d", got, first)
 		}
-		waiting := make(chan *answer, 1)
-		token := bearer(short)
-		go func() {
-			got, err := s.try(t.Context(), "POST", "/v1/locks/busy?ttl=60s&wait=1m", bob, "", token)
-			if err != nil {
-				t.Error(err)
-			}
-			waiting <- got
-		}()
 		if code := held.ends("closing"); code != "unauthenticated" {
 			t.Errorf("the stream ends with %q", code)
 		}
-		(<-waiting).wants(401, "unauthenticated")
+		refused(func(bearer string) bool {
+			got, err := s.try(t.Context(), "POST", "/v1/locks/busy?ttl=60s&wait=5m", bob, "", bearer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.status == 401 || got.wants(202).doc["state"] != "waiting"
+		})
 		s.ask("POST", "/v1/locks/busy?ttl=60s&wait=1ms", carol, "", bearer(long)).wants(202) // behind bob
 		if got := s.ask("POST", "/v1/locks/a?ttl=60s", alice, "", bearer(long)).wants(200).number("token"); got != first {
 			t.Errorf("with the next token the session has token %d, not %d", got, first)
@@ -65,5 +93,17 @@ func TestTokenEnds(t *testing.T) {
 			got := s.ask("POST", "/v1/locks/busy?ttl=60s&wait=1ms", bob, "", bearer(long)).wants(202)
 			return got.doc["position"] != nil && got.number("position") == 1
 		})
+	}
+	// Connections are closed before that: a token that is shown again and again delays all callers of the gateway.
+	r, err := http.Get("http://" + srv.AdminAddr() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Body.Close() }()
+	text, err := io.ReadAll(r.Body)
+	_, line, _ := strings.Cut(string(text), "\nsignalbox_auth_failures_total ")
+	line, _, _ = strings.Cut(line, "\n")
+	if failures, bad := strconv.Atoi(line); bad != nil || err != nil || failures > asked {
+		t.Errorf("%d tokens that expire were refused %s times, %v", asked, line, err)
 	}
 }
