@@ -255,3 +255,31 @@ func TestNothingOfATokenIsSaid(t *testing.T) {
 		}
 	}
 }
+
+// TestTrustsComeWithTheUpgrade: a cluster that may have an instance without trusts has none, and says so. Its
+// data is read by this version, which then has them.
+func TestTrustsComeWithTheUpgrade(t *testing.T) {
+	t.Parallel()
+	cfg := folderConfig(t, filepath.Join(t.TempDir(), "data"))
+	cfg.Auth, cfg.AdminToken, cfg.Version = true, rootSecret, "0.2.0"
+	of := admin.Trust{Name: "ci", Issuer: trusttest.Name, Audience: trusttest.Audience}
+	s := serveFolder(t, cfg)
+	_, err := adminClient(t, s, rootSecret).CreateTrust(t.Context(), of)
+	if !errors.Is(err, protocol.StatusPreconditionFailed) || !strings.Contains(err.Error(), "0.3") {
+		t.Errorf("in version 0.2 a trust is made: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Version = ""
+	s = serveFolder(t, cfg)
+	t.Cleanup(func() { _ = s.Close() })
+	root := adminClient(t, s, rootSecret)
+	await.True(t, "the cluster to be of this version", func() bool {
+		_, err = root.CreateTrust(t.Context(), of)
+		return err == nil || !errors.Is(err, protocol.StatusPreconditionFailed)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
