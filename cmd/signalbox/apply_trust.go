@@ -14,31 +14,23 @@ const defaultAudience = "signalbox"
 // ca, which has the text itself, and rules.
 func readTrust(o *desired.Object, settings []desired.Entry) error {
 	t := &admin.Trust{Name: o.Name, Audience: defaultAudience}
+	var rules []struct {
+		If []string
+		As string
+	}
+	keys := map[string]any{"issuer": &t.Issuer, "spiffe": &t.SPIFFE, "audience": &t.Audience, "ca": &t.CA, "bearer-file": &t.BearerFile,
+		"rules": &rules}
 	for _, e := range settings {
-		var to any
-		var rules []struct {
-			If []string
-			As string
-		}
-		switch e.Key {
-		case "issuer":
-			to = &t.Issuer
-		case "spiffe":
-			to = &t.SPIFFE
-		case "audience":
-			to = &t.Audience
-		case "ca":
-			to = &t.CA
-		case "bearer-file":
-			to = &t.BearerFile
-		case "rules":
-			to = &rules
-		default:
+		to := keys[e.Key]
+		if to == nil {
 			return e.At.Errorf("unknown key %q; a trust has issuer, spiffe, audience, ca, bearer-file, rules", e.Key)
 		}
 		if err := e.Value.Decode(to); err != nil {
 			return e.ValueAt().Errorf("%s is not what it has to be: a text, or of rules a list such as "+
 				"[{if: [repository=octo/*], as: ci}]", e.Key)
+		}
+		if e.Key != "rules" {
+			continue
 		}
 		for _, r := range rules {
 			rule, err := trustRule(r.If, r.As)

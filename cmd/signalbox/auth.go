@@ -40,7 +40,7 @@ granted to its identity. The grant with the longest matching path decides.
 A token is one of auth create, or one that a platform signed for a trust: auth trust. The identity
 of a certificate is "cert:" followed by its common name. A client without credentials
 is "anonymous"; it is admitted if that identity has a right. A session belongs to the identity
-that started it.`,
+that started it: a client whose token is revoked or expires reads its file again, and keeps what it holds.`,
 		authListCmd(a), whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a),
 		grantCmd(a), revokeCmd(a), trustCmd(a))
 }
@@ -138,8 +138,7 @@ func (e expiry) String() string {
 func authListCmd(a *app) *cobra.Command {
 	c := command("ls", "Show whether authentication is on, the tokens, the trusts and the rights",
 		`Show whether authentication is on, the tokens, when each was last used and when it expires, the
-trusts and the rights. A use is shown within a minute of the first one, and then to the hour. Secrets of tokens
-cannot be shown: the cluster stores only hashes.`)
+trusts and the rights. A use is shown within a minute of the first one, and then to the hour.`)
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		s, err := c.Auth(inv.ctx)
 		if err != nil {
@@ -154,9 +153,7 @@ cannot be shown: the cluster stores only hashes.`)
 func tokenCreateCmd(a *app) *cobra.Command {
 	c := command("create IDENTITY", "Create a token and print its secret once",
 		`Create a token for an identity. Its secret is printed, or written to --secret-file, only now; the
-cluster stores a hash. An identity can have several tokens: to replace a secret, create a second
-token, replace the clients' files, then revoke the first. Clients read their file again, and keep
-what they hold.`)
+cluster stores a hash. To replace it, create a second token, replace the file, then revoke the first.`)
 	c.Example = "  signalbox auth create billing --secret-file billing-token"
 	id := c.Flags().String("id", "", "Id of the token, used to revoke it, up to 64 bytes (default: generated).")
 	expires := c.Flags().String("expires", "never",

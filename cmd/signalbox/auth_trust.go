@@ -23,8 +23,7 @@ their subjects have here. A client shows such a token like any other: --token-fi
 Authorization: Bearer. Rights are granted to the identity: auth grant.
 
 A token counts if a key of the trust signed it (RS256, PS256, ES256, ES384 or EdDSA), its iss is the
-trust's issuer, its aud has the trust's audience, it has a sub, and it is valid for a day at most.
-When it expires, its connections are closed; a client reads its file again, and keeps what it holds.`,
+trust's issuer, its aud has the trust's audience, it has a sub, and it is valid for a day at most.`,
 		trustListCmd(a), trustCreateCmd(a), trustMapCmd(a), trustKeysCmd(a), trustTestCmd(a), trustDeleteCmd(a))
 }
 
