@@ -82,23 +82,24 @@ type AuthRight struct {
 	Right string `json:"right,omitempty"`
 }
 
-// AuthTrust says whose signed tokens count as credentials, and which identities their subjects have.
-// The name has up to 64 bytes of text, issuer and audience up to 1,024.
+// AuthTrust says whose signed tokens count as credentials, and which identities their subjects
+// have. The name has up to 64 bytes of text, issuer and audience up to 1,024.
 type AuthTrust struct {
 	Name     string          `json:"name"`
 	Issuer   string          `json:"issuer,omitempty"`
 	SPIFFE   string          `json:"spiffe,omitempty"` // trust domain of subjects, of certificates too
 	Audience string          `json:"audience,omitempty"`
 	Rules    []AuthTrustRule `json:"rules,omitempty"` // the first that matches counts
-	// Keys is the text of a JSON Web Key Set with up to 32 keys, of up to 64 KiB, of which those are kept that can
-	// sign tokens.
+	// Keys is the text of a JSON Web Key Set with up to 32 keys, of up to 64 KiB, of which those
+	// are kept that can sign tokens.
 	Keys      string `json:"keys,omitempty"`
 	KeysGiven bool   `json:"keys_given,omitempty"` // by an operator: they are not fetched
-	// CA is PEM of the authorities of the issuer's certificate; empty: those of the instances' systems.
+	// CA is PEM of the authorities of the issuer's certificate; empty: those of the instances'
+	// systems.
 	CA         string `json:"ca,omitempty"`
 	BearerFile string `json:"bearer_file,omitempty"` // on the instances, with a token for the issuer
-	// Replace has a creation change the trust if there is one: it is then as this is, with its rules. It
-	// keeps its keys unless its issuer is another one.
+	// Replace has a creation change the trust if there is one: it is then as this is, with its
+	// rules. It keeps its keys unless its issuer is another one.
 	Replace bool `json:"replace,omitempty"`
 	// Problem says why the keys of a new trust could not be fetched yet.
 	Problem     string         `json:"problem,omitempty"`
@@ -128,8 +129,8 @@ func (r AuthTrustRule) String() string {
 	return text + "-> " + r.As
 }
 
-// AuthTrustCondition is a pattern for a claim: * stands for any run of characters. a.b is the claim b
-// inside the object a; of a list one element has to match.
+// AuthTrustCondition is a pattern for a claim: * stands for any run of characters. a.b is the claim
+// b inside the object a; of a list one element has to match.
 type AuthTrustCondition struct {
 	Claim   string `json:"claim"`
 	Pattern string `json:"pattern"`

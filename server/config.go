@@ -117,8 +117,8 @@ type Config struct {
 	// cluster may have two neighbouring minor versions.
 	Version string
 
-	// IssuerPeriod is how often keys of trusts are fetched; default 15 minutes, and a minute after a
-	// failure or when a token names an unknown key. Tests shorten it.
+	// IssuerPeriod is how often keys of trusts are fetched; default 15 minutes, and a minute after
+	// a failure or when a token names an unknown key. Tests shorten it.
 	IssuerPeriod time.Duration
 
 	// Network carries messages between instances; default TCP. Tests replace it.

@@ -436,7 +436,8 @@ func (s *Server) fetchKeys(ctx context.Context, trust string) error {
 	return s.issuers.Refresh(ctx, trust)
 }
 
-// refusals says in sentences which new connections fail, or soon will, by this instance's own doing.
+// refusals says in sentences which new connections fail, or soon will, by this instance's own
+// doing.
 func (s *Server) refusals() []string {
 	list := s.certs.refusals()
 	if s.ready.Load() {

@@ -91,27 +91,29 @@ func (a *Client) Revoke(ctx context.Context, identity, path string) error {
 	return err
 }
 
-// CreateTrust creates a trust, without rules. Its keys are fetched if its issuer is an https address;
-// Problem of the answer says why that was not possible yet. Rules and Keys of t do not count.
+// CreateTrust creates a trust, without rules. Its keys are fetched if its issuer is an https
+// address; Problem of the answer says why that was not possible yet. Rules and Keys of t do not
+// count.
 func (a *Client) CreateTrust(ctx context.Context, t Trust) (*Trust, error) {
 	t.Rules, t.Keys = nil, ""
 	return call[Trust](ctx, a, protocol.MethodTrustCreate, t)
 }
 
-// PutTrust creates a trust with rules, or changes the one that there is. It keeps its keys unless its
-// issuer is another one.
+// PutTrust creates a trust with rules, or changes the one that there is. It keeps its keys unless
+// its issuer is another one.
 func (a *Client) PutTrust(ctx context.Context, t Trust) (*Trust, error) {
 	t.Keys, t.Replace = "", true
 	return call[Trust](ctx, a, protocol.MethodTrustCreate, t)
 }
 
-// MapTrust appends rules to those of a trust. The first rule that matches a token gives the identity.
+// MapTrust appends rules to those of a trust. The first rule that matches a token gives the
+// identity.
 func (a *Client) MapTrust(ctx context.Context, name string, rules ...TrustRule) (*Trust, error) {
 	return call[Trust](ctx, a, protocol.MethodTrustMap, protocol.AuthTrust{Name: name, Rules: rules})
 }
 
-// SetTrustKeys replaces the keys of a trust, by a JSON Web Key Set. Connections that came in by a key
-// that is gone are closed.
+// SetTrustKeys replaces the keys of a trust, by a JSON Web Key Set. Connections that came in by a
+// key that is gone are closed.
 func (a *Client) SetTrustKeys(ctx context.Context, name string, keys []byte) (*Trust, error) {
 	return call[Trust](ctx, a, protocol.MethodTrustKeys, protocol.AuthTrust{Name: name, Keys: string(keys)})
 }

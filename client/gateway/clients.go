@@ -23,9 +23,9 @@ const (
 	maxClients = 1000
 	// connectTimeout bounds the first connection of a token.
 	connectTimeout = 10 * time.Second
-	// endLead is how long before its token's end a connection's users are told, and closeLead how long
-	// before it the connection is closed: one that showed the token again would be a failed attempt to
-	// come in, which delay all callers of the gateway.
+	// endLead is how long before its token's end a connection's users are told, and closeLead how
+	// long before it the connection is closed: to show the token again would be a failed attempt
+	// to come in, and these delay all callers of the gateway.
 	endLead, closeLead = time.Second, 250 * time.Millisecond
 )
 
@@ -55,8 +55,8 @@ type ClientsConfig[S any] struct {
 	State func(c *Connection[S]) S
 	// Busy reports whether a connection that no call uses is needed still; nil: it is not.
 	Busy func(c *Connection[S]) bool
-	// Ends is called shortly before a connection is closed because its platform's token expires. What
-	// uses it has to end; sessions go on with the next token. May be nil.
+	// Ends is called shortly before a connection is closed because its platform's token expires.
+	// What uses it has to end; sessions go on with the next token. May be nil.
 	Ends func(c *Connection[S])
 	// Changed is called with 1 and -1 for connections that were opened and closed, and Refused for
 	// each token that the cluster refused when it was asked; nil: nobody counts.

@@ -15,8 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
-// TestTokensEnd: an agent keeps its lock and its fencing token while the platform replaces the token in
-// the file three times.
+// TestTokensEnd: an agent keeps its lock and its fencing token while the platform replaces the
+// token in the file three times.
 func TestTokensEnd(t *testing.T) {
 	t.Parallel()
 	const root, life = "the administrator's secret", 2 * time.Second

@@ -10,8 +10,8 @@ import (
 
 const defaultAudience = "signalbox"
 
-// readTrust reads a trust of a document: its keys are those of the flags of auth trust create, but for
-// ca, which has the text itself, and rules.
+// readTrust reads a trust of a document: its keys are those of the flags of auth trust create, but
+// for ca, which has the text itself, and rules.
 func readTrust(o *desired.Object, settings []desired.Entry) error {
 	t := &admin.Trust{Name: o.Name, Audience: defaultAudience}
 	var rules []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
-// TestLockOutlivesItsTokens: a command runs under a lock while the platform replaces the token in the
-// file three times, and the lock keeps its owner and its fencing token.
+// TestLockOutlivesItsTokens: a command runs under a lock while the platform replaces the token in
+// the file three times, and the lock keeps its owner and its fencing token.
 func TestLockOutlivesItsTokens(t *testing.T) {
 	t.Parallel()
 	const root = "the administrator's secret"

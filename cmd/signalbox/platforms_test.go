@@ -15,9 +15,10 @@ import (
 	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
-// TestPlatforms pastes the block of OPERATIONS.md about platforms, and takes a lock with a token in the
-// form of each: GitHub's and GitLab's as their documentation has it, Kubernetes', and a JWT-SVID. The
-// issuers themselves cannot be reached, so their keys are given. An X.509-SVID takes it by the second block.
+// TestPlatforms pastes the block of OPERATIONS.md about platforms, and takes a lock with a token in
+// the form of each: GitHub's and GitLab's as their documentation has it, Kubernetes', and a
+// JWT-SVID. The issuers themselves cannot be reached, so their keys are given. An X.509-SVID takes
+// it by the second block.
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
 	dir, issuer := t.TempDir(), trusttest.New(t)

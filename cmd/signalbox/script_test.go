@@ -243,8 +243,8 @@ func cmdCerts(ts *testscript.TestScript, neg bool, args []string) {
 // platform signs the tokens of scripts.
 var platform = sync.OnceValue(func() *trusttest.Issuer { return trusttest.New(scriptTB{}) })
 
-// cmdIssue: issue FILE LIFE [CLAIM=VALUE...] writes a token that is valid for some time, and the keys
-// of who signed it to jwks.json.
+// cmdIssue: issue FILE LIFE [CLAIM=VALUE...] writes a token that is valid for some time, and the
+// keys of who signed it to jwks.json.
 func cmdIssue(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: issue FILE LIFE [CLAIM=VALUE...]")

@@ -35,8 +35,8 @@ type Shown struct {
 	Subject *trust.Subject     // of the platform's; nil: it was the cluster's
 }
 
-// NewView prepares a state of the meta shard. The former view may be nil; what it remembers of tokens
-// stays while trusts are the same.
+// NewView prepares a state of the meta shard. The former view may be nil; what it remembers of
+// tokens stays while trusts are the same.
 func NewView(state *meta.State, former *View) *View {
 	list, revision := state.Tokens()
 	v := &View{state: state, on: state.AuthOn(), revision: revision,
@@ -61,8 +61,8 @@ func (v *View) Revision() uint64 { return v.revision }
 // SameTrusts reports whether both views find the same of a platform's token.
 func (v *View) SameTrusts(o *View) bool { return v.trusts == o.trusts }
 
-// TokenError is why a token is not good any more: it was revoked, is not trusted, or has expired. It
-// is nil if it is good.
+// TokenError is why a token is not good any more: it was revoked, is not trusted, or has expired.
+// It is nil if it is good.
 func (v *View) TokenError(s *Shown, now time.Time) error {
 	if x := s.Subject; x != nil {
 		switch {
@@ -130,9 +130,9 @@ func (v *View) LostRights(old *View) func(identity string) bool {
 }
 
 // Authenticate says who a client is. A token that is known counts whether or not auth is on, so
-// that clients can be given theirs before it is turned on. To verify a signature takes too long for an
-// event loop: unless check is true, ErrUnchecked is the answer to a platform's token that did not pass
-// lately.
+// that clients can be given theirs before it is turned on. To verify a signature takes too long for
+// an event loop: unless check is true, ErrUnchecked is the answer to a platform's token that did
+// not pass lately.
 func (v *View) Authenticate(k Credentials, now time.Time, check bool) (identity string, shown *Shown, err error) {
 	if len(k.Token) > 0 {
 		h := HashToken(k.Token)

@@ -196,8 +196,8 @@ func (s *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
 	return answer.Plan, err
 }
 
-// FetchKeys has the instance that governs fetch the keys of a trust from its issuer, unless it has just
-// done so.
+// FetchKeys has the instance that governs fetch the keys of a trust from its issuer, unless it has
+// just done so.
 func (s *Service) FetchKeys(ctx context.Context, trust string) error {
 	return s.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) error { return s.cfg.FetchKeys(ctx, trust) },
 		methodFetchKeys, &fetchKeysRequest{trust}, &struct{}{})

@@ -365,8 +365,8 @@ func TestOwnTokenReplaced(t *testing.T) {
 	s.get("/nodes").wants(t, 200, "/default")
 }
 
-// TestLoginOfAPlatform: a login by a platform's token works for the token's life, and the next token
-// logs in again.
+// TestLoginOfAPlatform: a login by a platform's token works for the token's life, and the next
+// token logs in again.
 func TestLoginOfAPlatform(t *testing.T) {
 	t.Parallel()
 	s := openSite(t, nil, withAuth())

@@ -39,8 +39,8 @@ func (svc Service) RemoveToken(ctx context.Context, id string) error {
 	return svc.changeAuth(ctx, &meta.TokenRemove{ID: id})
 }
 
-// ChangeTrust changes a trust, or adds one: change gets it as it is, or with its name alone, and may be
-// called again.
+// ChangeTrust changes a trust, or adds one: change gets it as it is, or with its name alone, and
+// may be called again.
 func (svc Service) ChangeTrust(ctx context.Context, name string, change func(t *meta.Trust) error) error {
 	_, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		t, ok := s.Trust(name)

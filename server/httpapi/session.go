@@ -34,8 +34,8 @@ type callers struct {
 	checking atomic.Bool
 }
 
-// tokenEnds ends the waits and streams of callers whose platform's token expires. Their sessions go on
-// with the next token.
+// tokenEnds ends the waits and streams of callers whose platform's token expires. Their sessions go
+// on with the next token.
 func (c *callers) tokenEnds() {
 	for _, s := range c.all() {
 		s.end(errTokenEnds)

@@ -19,8 +19,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
-// TestTokenEnds: over three tokens of a platform, each of seconds, a named session keeps its
-// lock, its fencing token and its place in a queue. A stream is told closing at its token's end, and a
+// TestTokenEnds: over three tokens of a platform, each of seconds, a named session keeps its lock,
+// its fencing token and its place in a queue. A stream is told closing at its token's end, and a
 // wait is over. No token is shown to the cluster again and again behind its end.
 func TestTokenEnds(t *testing.T) {
 	t.Parallel()
@@ -41,7 +41,8 @@ func TestTokenEnds(t *testing.T) {
 		n++ // each token is another one
 		return "Authorization: Bearer " + issuer.Token(t, "job", life, map[string]any{"jti": fmt.Sprint(n)})
 	}
-	// refused asks with a token that expires soon, and later if that was before its answer: the machine is slow.
+	// refused asks with a token that expires soon, and later if that was before its answer: the
+	// machine is slow.
 	asked := 0
 	refused := func(ask func(bearer string) bool) {
 		t.Helper()
@@ -94,7 +95,8 @@ func TestTokenEnds(t *testing.T) {
 			return got.doc["position"] != nil && got.number("position") == 1
 		})
 	}
-	// Connections are closed before that: a token that is shown again and again delays all callers of the gateway.
+	// Connections are closed before that: a token that is shown again and again delays all callers
+	// of the gateway.
 	r, err := http.Get("http://" + srv.AdminAddr() + "/metrics")
 	if err != nil {
 		t.Fatal(err)

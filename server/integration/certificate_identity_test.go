@@ -59,8 +59,8 @@ func TestCertificateIdentity(t *testing.T) {
 	}
 }
 
-// TestSVIDIdentity: a certificate with a SPIFFE ID of a trust's domain is the subject that it names, and
-// not its common name. The connection ends with the trust.
+// TestSVIDIdentity: a certificate with a SPIFFE ID of a trust's domain is the subject that it
+// names, and not its common name. The connection ends with the trust.
 func TestSVIDIdentity(t *testing.T) {
 	t.Parallel()
 	dir, ca := t.TempDir(), certstest.New(t)

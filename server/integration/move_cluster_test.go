@@ -160,8 +160,8 @@ func (k *clusterKit) changeGovernors(done func(*meta.State) bool) {
 	}
 }
 
-// moveGovernor has another instance lead the meta shard, and returns the one that did, with the version of
-// its map before; nil: none leads now.
+// moveGovernor has another instance lead the meta shard, and returns the one that did, with the
+// version of its map before; nil: none leads now.
 func (k *clusterKit) moveGovernor() (s *instance, version uint64) {
 	name := k.governs()
 	if name == "" {

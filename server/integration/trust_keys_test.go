@@ -18,9 +18,10 @@ import (
 	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
-// TestKeysRotate: an issuer replaces its keys each second, another instance leads the meta shard, the one
-// that leads is killed, and clients with locks lose none. When one instance does not take a former key any
-// more, no instance takes it or serves a connection that came in by it, within a second.
+// TestKeysRotate: an issuer replaces its keys each second, another instance leads the meta shard,
+// the one that leads is killed, and clients with locks lose none. When one instance does not take a
+// former key any more, no instance takes it or serves a connection that came in by it, within a
+// second.
 func TestKeysRotate(t *testing.T) {
 	form.SkipUntil(t, form.Full, "TestPlatformTokenExpires keeps a lease over tokens, and TestPeriod has rotations")
 	t.Parallel()

@@ -52,8 +52,8 @@ func setKeys(t *testing.T, root *admin.Client, issuer *trusttest.Issuer) {
 
 var ofOcto = map[string]any{"repository": "octo/api"}
 
-// TestPlatformToken: a token that the issuer signed is an identity. One that fails is refused like a
-// wrong secret, and counted like one.
+// TestPlatformToken: a token that the issuer signed is an identity. One that fails is refused like
+// a wrong secret, and counted like one.
 func TestPlatformToken(t *testing.T) {
 	t.Parallel()
 	s, root, issuer := trusted(t, nil)
@@ -126,8 +126,8 @@ func TestPlatformTokenIsGone(t *testing.T) {
 	static.must(protocol.KindMap, 0, &protocol.MapRequest{}, &protocol.MapReply{})
 }
 
-// TestPlatformTokenExpires: at its token's end a connection is sent away. A client that shows another
-// one of the same identity keeps session, lease and fencing token.
+// TestPlatformTokenExpires: at its token's end a connection is sent away. A client that shows
+// another one of the same identity keeps session, lease and fencing token.
 func TestPlatformTokenExpires(t *testing.T) {
 	t.Parallel()
 	s, _, issuer := trusted(t, nil)
@@ -160,8 +160,8 @@ func TestPlatformTokenExpires(t *testing.T) {
 }
 
 // TestNothingOfATokenIsSaid: tokens that pass, that are wrong in many ways, and that are refused by
-// themselves or by their rules, are nowhere in logs, errors, metrics, histories or the audit log, and nor are
-// their claims. The audit log has trust and subject.
+// themselves or by their rules, are nowhere in logs, errors, metrics, histories or the audit log,
+// and nor are their claims. The audit log has trust and subject.
 func TestNothingOfATokenIsSaid(t *testing.T) {
 	t.Parallel()
 	var said logLines
@@ -256,8 +256,8 @@ func TestNothingOfATokenIsSaid(t *testing.T) {
 	}
 }
 
-// TestTrustsComeWithTheUpgrade: a cluster that may have an instance without trusts has none, and says so. Its
-// data is read by this version, which then has them.
+// TestTrustsComeWithTheUpgrade: a cluster that may have an instance without trusts has none, and
+// says so. Its data is read by this version, which then has them.
 func TestTrustsComeWithTheUpgrade(t *testing.T) {
 	t.Parallel()
 	cfg := folderConfig(t, filepath.Join(t.TempDir(), "data"))

@@ -1,6 +1,6 @@
-// Package issuer fetches the keys of trusts from their issuers, as OpenID Connect publishes them. The
-// instance that leads the meta shard does so, and proposes a set that has changed: all instances have
-// the same keys. A fetch that fails leaves the former ones.
+// Package issuer fetches the keys of trusts from their issuers, as OpenID Connect publishes them.
+// The instance that leads the meta shard does so, and proposes a set that has changed: all
+// instances have the same keys. A fetch that fails leaves the former ones.
 package issuer
 
 import (

@@ -31,8 +31,8 @@ import (
 
 const issuerURL = "https://ci.example"
 
-// world is an issuer in memory, and the meta shard of an instance that fetches its keys. All is in one
-// bubble of synctest, so that hours pass at once.
+// world is an issuer in memory, and the meta shard of an instance that fetches its keys. All is in
+// one bubble of synctest, so that hours pass at once.
 type world struct {
 	t      *testing.T
 	keys   *trusttest.Issuer
@@ -203,7 +203,8 @@ func (w *world) fetches() int {
 // after lets time pass.
 func after(d time.Duration) { time.Sleep(d); synctest.Wait() }
 
-// TestPeriod: keys are fetched at creation and each 15 minutes, and proposed only when they changed.
+// TestPeriod: keys are fetched at creation and each 15 minutes, and proposed only when they
+// changed.
 func TestPeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -263,7 +264,8 @@ func TestUnknownKey(t *testing.T) {
 	})
 }
 
-// TestAway: an issuer that is away for an hour costs nobody anything, is said, and is asked each minute.
+// TestAway: an issuer that is away for an hour costs nobody anything, is said, and is asked each
+// minute.
 func TestAway(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -393,8 +395,8 @@ func TestWhoFetches(t *testing.T) {
 	})
 }
 
-// TestBearer: an issuer gets the token of the trust's file. In a pod its own cluster's issuer gets the
-// service account's, and nobody else does.
+// TestBearer: an issuer gets the token of the trust's file. In a pod its own cluster's issuer gets
+// the service account's, and nobody else does.
 func TestBearer(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {

@@ -127,8 +127,8 @@ func checkRules(rules []meta.TrustRule) error {
 	return nil
 }
 
-// CheckToken checks a token by a trust that MethodTrust answered. The error of a token that fails has
-// values of it.
+// CheckToken checks a token by a trust that MethodTrust answered. The error of a token that fails
+// has values of it.
 func CheckToken(t *protocol.AuthTrust, token []byte, now time.Time) (*trust.Subject, error) {
 	x, err := trust.NewSet([]meta.Trust{{Name: t.Name, Issuer: t.Issuer, SPIFFE: t.SPIFFE, Audience: t.Audience, Keys: []byte(t.Keys),
 		Rules: t.Rules}}, nil).Check(token, now)

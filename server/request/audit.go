@@ -33,8 +33,8 @@ func writeAudit(c *Client, e audit.Event, fields ...any) {
 // faces are programs through which others use the cluster, by the names in their hellos.
 var faces = map[string]string{protocol.ConsoleClient: "console", protocol.HTTPClient: "http"}
 
-// via returns the fields that mark a request of such a program, and one of a client with a platform's
-// token.
+// via returns the fields that mark a request of such a program, and one of a client with a
+// platform's token.
 func via(c *Client) (fields []any) {
 	if c.via != "" {
 		fields = append(fields, "via", c.via)

@@ -47,8 +47,9 @@ func (t *tokenChecks) next(host string) (check func()) {
 	return list[0]
 }
 
-// fetchKeys has the keys of a trust be fetched because a token names one that is not known, and reports
-// whether this instance may have others now. The instance that fetches does so once a minute at most.
+// fetchKeys has the keys of a trust be fetched because a token names one that is not known, and
+// reports whether this instance may have others now. The instance that fetches does so once a
+// minute at most.
 func (t *tokenChecks) fetchKeys(s *Server, trust string) bool {
 	if trust == "" {
 		return false

@@ -8,7 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// The examples of RFC 7515, appendix A, and of RFC 7519, sections 3.1 and 6.1. All have these claims.
+// The examples of RFC 7515, appendix A, and of RFC 7519, sections 3.1 and 6.1. All have these
+// claims.
 const (
 	rfcClaims = "eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ"
 	rfcKeys   = `{"keys":[
@@ -16,8 +17,8 @@ const (
 		{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`
 )
 
-// TestExamplesOfTheRFCs: those with a signature that counts here pass up to the first claim that they
-// lack, an audience; without their end they do not. The others are refused by their algorithm.
+// TestExamplesOfTheRFCs: those with a signature that counts here pass up to the first claim that
+// they lack, an audience; without their end they do not. The others are refused by their algorithm.
 func TestExamplesOfTheRFCs(t *testing.T) {
 	kept, _, err := ReadKeys([]byte(rfcKeys))
 	if err != nil {

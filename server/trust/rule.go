@@ -50,8 +50,8 @@ func failing(r *meta.TrustRule, all map[string]any) *meta.TrustCondition {
 	return nil
 }
 
-// lookUp returns a claim: a.b is b inside the object a. A claim's own name may have dots too, as that
-// of Kubernetes has: the longest name that is there counts.
+// lookUp returns a claim: a.b is b inside the object a. A claim's own name may have dots too, as
+// that of Kubernetes has: the longest name that is there counts.
 func lookUp(all map[string]any, path string) any {
 	if v, ok := all[path]; ok {
 		return v
@@ -127,7 +127,7 @@ func expand(as string, all map[string]any) (string, *Error) {
 
 func badIdentity(identity string) string {
 	switch {
-	case identity == "" || strings.ContainsFunc(identity, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }):
+	case identity == "", strings.ContainsFunc(identity, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }):
 		return "its identity is empty, or has characters that cannot be shown"
 	case identity == meta.AnonymousIdentity || strings.HasPrefix(identity, meta.CertIdentity):
 		return "its identity is anonymous, or begins with cert:"

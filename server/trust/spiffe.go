@@ -23,8 +23,9 @@ func inDomain(id, domain string) bool {
 // CheckDomain reports whether a text can be a trust domain.
 func CheckDomain(domain string) bool { return inDomain("spiffe://"+domain, domain) }
 
-// Certificate says who a client certificate is of, which an authority of this instance has signed. It
-// is the subject of its URI if that is in the domain of a trust; nil without an error: it is not.
+// Certificate says who a client certificate is of, which an authority of this instance has signed.
+// It is the subject of its URI if that is in the domain of a trust; nil without an error: it is
+// not.
 func (s *Set) Certificate(c *x509.Certificate) (*Subject, error) {
 	if c == nil {
 		return nil, nil

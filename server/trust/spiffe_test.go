@@ -21,7 +21,8 @@ func domain(t *testing.T) *Set {
 		Rules: []meta.TrustRule{{As: "billing", If: []meta.TrustCondition{{Claim: "sub", Pattern: "spiffe://example.org/billing/*"}}}}}}, nil)
 }
 
-// TestJWTSVID: sub is a SPIFFE ID of the trust's domain; iss does not matter unless the trust has one.
+// TestJWTSVID: sub is a SPIFFE ID of the trust's domain; iss does not matter unless the trust has
+// one.
 func TestJWTSVID(t *testing.T) {
 	s := domain(t)
 	token := func(iss, sub string) []byte {
@@ -66,7 +67,8 @@ func TestJWTSVID(t *testing.T) {
 	}
 }
 
-// TestX509SVID: a certificate with one URI of the domain is its subject, and no other name of it counts.
+// TestX509SVID: a certificate with one URI of the domain is its subject, and no other name of it
+// counts.
 func TestX509SVID(t *testing.T) {
 	s := domain(t)
 	cert := func(change func(*x509.Certificate), uris ...string) *x509.Certificate {

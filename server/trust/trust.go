@@ -1,9 +1,10 @@
 // Package trust checks the signed tokens of platforms: Kubernetes, CI jobs, any issuer of JSON Web
 // Tokens. It is pure: what a token is worth follows from the token, the trusts and the time.
 //
-// A token passes if its issuer is that of a trust, a key of the trust signed it, the trust's audience
-// is one of its own, it is valid now and for a day at most, and a rule of the trust gives its claims
-// an identity. go-jose verifies signatures; nothing is parsed before the shape is that of a token.
+// A token passes if its issuer is that of a trust, a key of the trust signed it, the trust's
+// audience is one of its own, it is valid now and for a day at most, and a rule of the trust gives
+// its claims an identity. go-jose verifies signatures; nothing is parsed before the shape is that
+// of a token.
 //
 // A Set is the trusts of one state of the meta shard. It remembers the tokens that passed.
 package trust
@@ -51,8 +52,8 @@ type Error struct {
 	Check  string // a clause without values of the token, for logs
 	Values string // what the token has, for administrators; may be empty
 
-	// UnknownKey is a trust that has no key with the token's kid, and whose issuer may have one by now;
-	// empty: none.
+	// UnknownKey is a trust that has no key with the token's kid, and whose issuer may have one by
+	// now; empty: none.
 	UnknownKey string
 
 	verified bool // the signature is good

@@ -316,8 +316,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestRecall: a token that passed is not checked again while it is remembered: five minutes at most,
-// and never beyond its end or a change of trusts.
+// TestRecall: a token that passed is not checked again while it is remembered: five minutes at
+// most, and never beyond its end or a change of trusts.
 func TestRecall(t *testing.T) {
 	s := trusts(t)
 	short := sign(t, "es256", strings.Replace(body(main), fmt.Sprint(now.Unix()+300), fmt.Sprint(now.Unix()+60), 1), nil)

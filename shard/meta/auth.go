@@ -79,8 +79,8 @@ type access struct {
 // AuthOn reports whether rights are enforced. While auth is off, every identity may do everything.
 func (x *access) AuthOn() bool { return x.authOn }
 
-// Tokens in order of id, and the revision of the last change to them, to trusts, to the rights list,
-// or to whether auth is on.
+// Tokens in order of id, and the revision of the last change to them, to trusts, to the rights
+// list, or to whether auth is on.
 func (x *access) Tokens() ([]Token, uint64) { return x.tokens, x.authRevision }
 
 func (x *access) findToken(id string) (int, bool) {

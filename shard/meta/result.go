@@ -48,7 +48,8 @@ func (r *Result) fields(f *varint.Fields) {
 }
 
 // AppendResult appends the bytes of a result: the format version that first had its fields, and the
-// fields. Instances of an older version get results of newer ones, so the version is not the newest.
+// fields. Instances of an older version get results of newer ones, so the version is not the
+// newest.
 func AppendResult(b []byte, res Result) []byte {
 	return varint.Encode(append(b, firstFormat), res.fields)
 }

@@ -8,11 +8,11 @@ import (
 )
 
 // A snapshot is the magic, the format version in a byte (the highest that the cluster's version
-// allows), and chunks: 4 bytes big-endian length of
-// the payload, 4 bytes CRC-32C of it, the payload. A payload is a section's number in a byte and
-// its records. Sections come in the order of the list below, the end last; nodes in order of path, ops in order of
-// number, trusts in order of name, in as many chunks as they need. The end carries the digest, by which the reader checks
-// its own work too.
+// allows), and chunks: 4 bytes big-endian length of the payload, 4 bytes CRC-32C of it, the
+// payload. A payload is a section's number in a byte and its records. Sections come in the order of
+// the list below, the end last; nodes in order of path, ops in order of number, trusts in order of
+// name, in as many chunks as they need. The end carries the digest, by which the reader checks its
+// own work too.
 const (
 	snapshotMagic = "sbmeta"
 

@@ -11,8 +11,8 @@ import (
 // formatTrusts is the first format that has trusts.
 const formatTrusts = 2
 
-// Bounds of trusts, part of format version 2. A trust is one entry of the log, so its rules and keys
-// together are bounded too.
+// Bounds of trusts, part of format version 2. A trust is one entry of the log, so its rules and
+// keys together are bounded too.
 const (
 	maxTrusts     = 64
 	maxTrustRules = 256
@@ -24,8 +24,8 @@ const (
 	MaxTrustKeys = 64 << 10
 )
 
-// Trust says whose signed tokens count as credentials, and which identities their subjects have here.
-// Package server/trust checks tokens, server/issuer fetches keys.
+// Trust says whose signed tokens count as credentials, and which identities their subjects have
+// here. Package server/trust checks tokens, server/issuer fetches keys.
 type Trust struct {
 	Name       string
 	Issuer     string      // a token's iss; may be empty with SPIFFE: any

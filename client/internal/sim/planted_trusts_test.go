@@ -1,7 +1,7 @@
 package sim
 
-// trustFaults are in what is checked of a platform's token, in the keys of trusts, and in how long what a
-// token gave counts.
+// trustFaults are in what is checked of a platform's token, in the keys of trusts, and in how long
+// what a token gave counts.
 var trustFaults = []plantedFault{
 	{
 		"algorithm-of-the-token-alone", "server/trust/trust.go",

@@ -51,7 +51,8 @@ type signer struct {
 type vector struct {
 	name  string
 	token string
-	// Why server/trust is stricter than go-oidc, or than go-spiffe; or, with a ! before it, they than it.
+	// Why server/trust is stricter than go-oidc, or than go-spiffe; or, with a ! before it, they
+	// than it.
 	oidc, spiffe string
 }
 
@@ -286,7 +287,8 @@ func (w *world) others() {
 	w.add("more than 8 KiB", pad(8<<10+10), "8 KiB at most", "8 KiB at most")
 }
 
-// TestVectors: where the three do not agree, the table says who is stricter and why, and nothing else.
+// TestVectors: where the three do not agree, the table says who is stricter and why, and nothing
+// else.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

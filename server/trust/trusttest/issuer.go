@@ -56,8 +56,8 @@ func (i *Issuer) Keys(t testing.TB) []byte {
 	return b
 }
 
-// Token signs a token of a subject that is valid for some time from now on. more are further claims,
-// or replace those that it has.
+// Token signs a token of a subject that is valid for some time from now on. more are further
+// claims, or replace those that it has.
 func (i *Issuer) Token(t testing.TB, subject string, life time.Duration, more map[string]any) string {
 	t.Helper()
 	claims := map[string]any{"iss": Name, "aud": Audience, "sub": subject, "exp": time.Now().Add(life).Unix()}

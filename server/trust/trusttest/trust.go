@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 )
 
-// Trust has a cluster trust an issuer: each of its subjects is the identity ci, which may use /default.
+// Trust has a cluster trust an issuer: each of its subjects is the identity ci, which may use
+// /default.
 func Trust(t testing.TB, a *admin.Client, i *Issuer) {
 	t.Helper()
 	_, err := a.CreateTrust(t.Context(), admin.Trust{Name: "ci", Issuer: Name, Audience: Audience})
