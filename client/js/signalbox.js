@@ -199,12 +199,9 @@ export class Lease {
         }
     }
 }
+const causes = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded" };
 /** Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran. */
-function lossOf(failure, ttl) {
-    const causes = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded" };
-    const cause = failure ? causes[failure.status] ?? "unknown" : "unknown";
-    return { cause, since_ms: ttl, stood_ms: 0, steps: failure ? [failure.message] : [], advice: "" };
-}
+const lossOf = (e, ttl) => ({ cause: e && causes[e.status] || "unknown", since_ms: ttl, stood_ms: 0, steps: e ? [e.message] : [], advice: "" });
 const givenSessions = new Map(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */
 class Claim {

@@ -80,7 +80,6 @@ function after(ms: number, background: boolean, f: () => void): ReturnType<typeo
   else if (background) (timer as { unref?(): void }).unref?.();
   return timer as ReturnType<typeof setTimeout>;
 }
-
 const listeners = new WeakMap<AbortSignal, Set<() => void>>();
 /** Has f called when one of the signals is aborted. Each has one listener: Node warns of eleven. */
 function onAbort(signals: AbortSignal[], f: () => void): () => void {
@@ -92,14 +91,12 @@ function onAbort(signals: AbortSignal[], f: () => void): () => void {
   });
   return () => sets.forEach((all) => all.delete(f));
 }
-
 /** Waits; an abort ends it early, and is seen by who looks at the signal. */
 const sleep = (ms: number, signals: AbortSignal[], background = false): Promise<void> => new Promise((done) => {
   const timer = after(ms, background, end), forget = onAbort(signals, end);
   if (signals.some((s) => s.aborted)) end();
   function end(): void { clearTimeout(timer); forget(); done(); }
 });
-
 /** Waits for a request that goes on without it, for at most ms. */
 function atMost(ms: number, work: Promise<unknown>, what: string, ...asked: Ask[]): Promise<void> {
   return new Promise((done, fail) => {
@@ -108,7 +105,6 @@ function atMost(ms: number, work: Promise<unknown>, what: string, ...asked: Ask[
     work.then(() => done(), fail).finally(() => clearTimeout(timer));
   });
 }
-
 /** Checks a time that a caller gives: nothing here counts with NaN. */
 function time(what: string, ms: number): number {
   if (typeof ms === "number" && ms >= 0) return ms;
@@ -219,12 +215,10 @@ export class Lease implements AsyncDisposable {
   }
 }
 
+const causes: Record<number, string> = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded" };
 /** Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran. */
-function lossOf(failure: SignalboxError | undefined, ttl: number): Loss {
-  const causes: Record<number, string> = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded" };
-  const cause = failure ? causes[failure.status] ?? "unknown" : "unknown";
-  return { cause, since_ms: ttl, stood_ms: 0, steps: failure ? [failure.message] : [], advice: "" };
-}
+const lossOf = (e: SignalboxError | undefined, ttl: number): Loss => (
+  { cause: e && causes[e.status] || "unknown", since_ms: ttl, stood_ms: 0, steps: e ? [e.message] : [], advice: "" });
 const givenSessions = new Map<string | undefined, Claim>(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */
 class Claim {

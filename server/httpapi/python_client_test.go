@@ -63,7 +63,7 @@ func TestPythonEnds(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is missing: ", err)
 	}
-	const begin = "import asyncio, signal, sys, threading, signalbox, signalbox.aio\nU = sys.argv[1]\nsb = signalbox.connect(U)\n"
+	const begin = "import asyncio, signal, sys, threading, signalbox, signalbox.aio\nU = sys.argv[1]\nsb = signalbox.connect(U, timeout=120)\n"
 	for name, program := range map[string]struct {
 		signal os.Signal // once it is ready
 		lines  string

@@ -50,8 +50,7 @@ class Forbidden(Error): """The token does not have the right."""
 class Limited(Error): """The rate limit has no units now."""
 class Overloaded(Error): """A quota or bound of the caller is reached."""
 # A code is the name of its class: lease_lost is LeaseLost.
-_BY_CODE = {re.sub("(?<=[a-z])[A-Z]", r"_\g<0>", c.__name__).lower(): c for c in Error.__subclasses__()}
-_BY_CODE["browser"] = Forbidden
+_BY_CODE = {**{re.sub("(?<=[a-z])[A-Z]", r"_\g<0>", c.__name__).lower(): c for c in Error.__subclasses__()}, "browser": Forbidden}
 class Value(NamedTuple):
     """The value of a configuration, and its version."""
     data: bytes
@@ -60,18 +59,15 @@ class Value(NamedTuple):
 _Answer = NamedTuple("_Answer", [("status", int), ("headers", Dict[str, str]), ("body", bytes), ("sent", float), ("etag", str),
                                  ("document", Dict[str, Any])])
 Fits = Callable[[_Answer], bool]
-
 def _error(code: str, text: str, status: int, document: Dict[str, Any], kind: Any = None, cause: Optional[Exception] = None) -> Error:
     e: Error = (kind or _BY_CODE.get(code, Error))(text)
     e.code, e.status, e.document, e.sent, e.__cause__, e.loss = code, status, document, not code, cause, document.get("loss") or {}
     if isinstance(e, NotAcquired): e.holders = [x for x in document.get("holders") or [] if isinstance(x, dict)]
     return e
-def _loss(failure: Any, ttl: float) -> Dict[str, Any]:
-    """Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran."""
-    cause = {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded"}.get(getattr(failure, "status", 0), "unknown")
-    return {"cause": cause if failure else "unknown", "since_ms": int(1000 * ttl), "stood_ms": 0, "steps": [str(failure)] * bool(failure), "advice": ""}
-def _whole(document: Dict[str, Any], key: str, least: int = 0, most: float = 2**53) -> bool:
-    return type(document.get(key)) is int and least <= document[key] <= most
+def _loss(e: Any, ttl: float) -> Dict[str, Any]:  # of the last failure: without one it is not known whether the program ran
+    cause = {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded"}.get(e.status if isinstance(e, Error) else 0, "unknown")
+    return {"cause": cause if e else "unknown", "since_ms": int(1000 * ttl), "stood_ms": 0, "steps": [str(e)] if e else [], "advice": ""}
+def _whole(d: Dict[str, Any], key: str, least: int = 0, most: float = 2**53) -> bool: return type(d.get(key)) is int and least <= d[key] <= most
 def _judge(a: _Answer, takes: Sequence[int], kind: str, fits: Fits, where: str) -> _Answer:
     """Returns a gateway's whole answer, or raises its error. Anything else, such as a login page, is Unavailable: the next one is asked."""
     media, d = a.headers.get("content-type", "").partition(";")[0].strip().lower(), None  # type: str, Any
@@ -314,8 +310,7 @@ def _shows(a: _Answer) -> bool:
     return a.etag != "" and isinstance(a.document.get("endpoints"), list) and isinstance(a.document.get("live"), bool)
 def _value(a: Optional[_Answer]) -> Any: return a and Value(a.body, int(a.etag.strip('"')))
 def _semaphore(count: int, limit: int, key: str, priority: Optional[int], labels: Sequence[str], slots: Sequence[str]) -> Query:
-    given = [("limit", limit or None), ("key", key or None), ("priority", priority)]
-    some = [(k, str(v)) for k, v in given if v is not None]
+    some = [(k, str(v)) for k, v in (("limit", limit or None), ("key", key or None), ("priority", priority)) if v is not None]
     return [("count", str(count)), *(("label", x) for x in labels), *(("slot", x) for x in slots), *some]
 
 class Lease(_Lease):
