@@ -130,9 +130,6 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 			if row := fmt.Sprintf("| `%s` |", f); !strings.Contains(string(page), row) {
 				t.Errorf("DESIGN.md has no row %q", row)
 			}
-			if end := fmt.Sprintf("| `%s` | %d |", f, len(r.Trace)); !strings.Contains(string(page), end) {
-				t.Errorf("DESIGN.md does not say %q", end)
-			}
 			c.Name, c.Fault = "without", None
 			if sound[c] {
 				return
