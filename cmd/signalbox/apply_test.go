@@ -239,7 +239,7 @@ var wrongDocuments = []struct{ text, want string }{
 	{"a: [", "it is not valid YAML"},
 	{"nodes: {}", "f:1:1: the format is missing"},
 	{"signalbox: 2", "f:1:12: the format of the document is not known"},
-	{"signalbox: 1\nnode: {}", `f:2:1: unknown key "node"; a document has signalbox, nodes, identities, absent`},
+	{"signalbox: 1\nnode: {}", `f:2:1: unknown key "node"; a document has signalbox, nodes, identities, trusts, absent`},
 	{"signalbox: 1\nnodes: [/a]", "f:2:8: nodes has keys and values"},
 	{"signalbox: 1\nnodes: {a: {}}", `f:2:9: node path "a" does not start with /`},
 	{"signalbox: 1\nnodes: {/: {}}", "f:2:9: node path / is the root"},

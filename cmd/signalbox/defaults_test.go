@@ -120,16 +120,17 @@ func (r *recorder) take(object string) (list []string) {
 // defaultCases have, for a verb whose help shows defaults, the commands that run before, separated by
 // semicolons, and the verb's own. {} is the object's name.
 var defaultCases = map[string]string{
-	"signalbox elect":          "elect {} -- true",
-	"signalbox limit alter":    "limit create {} --rate 7; limit alter {} --rate 8",
-	"signalbox limit delete":   "limit create {} --rate 7; limit delete {}",
-	"signalbox limit describe": "limit create {} --rate 7; limit describe {}",
-	"signalbox lock":           "lock {} {}b -- true",
-	"signalbox rollout alter":  "rollout create {} --location SAS; rollout alter {} --location SAS:1s",
-	"signalbox sem acquire":    "sem create {} --limit 3; sem acquire {} -- true",
-	"signalbox sem create":     "sem create {}",
-	"signalbox sem why":        "sem create {}; sem why {}",
-	"signalbox service ls":     "service ls {}",
+	"signalbox auth trust create": "auth trust create {} --issuer ci.example",
+	"signalbox elect":             "elect {} -- true",
+	"signalbox limit alter":       "limit create {} --rate 7; limit alter {} --rate 8",
+	"signalbox limit delete":      "limit create {} --rate 7; limit delete {}",
+	"signalbox limit describe":    "limit create {} --rate 7; limit describe {}",
+	"signalbox lock":              "lock {} {}b -- true",
+	"signalbox rollout alter":     "rollout create {} --location SAS; rollout alter {} --location SAS:1s",
+	"signalbox sem acquire":       "sem create {} --limit 3; sem acquire {} -- true",
+	"signalbox sem create":        "sem create {}",
+	"signalbox sem why":           "sem create {}; sem why {}",
+	"signalbox service ls":        "service ls {}",
 }
 
 // notCompared are the verbs that run until they are interrupted, and those that send secrets, or by time.
