@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,8 +21,9 @@ const (
 	Audience = "signalbox"
 )
 
-// Issuer signs tokens with one key. One goroutine uses it.
+// Issuer signs tokens with one key. Safe for concurrent use.
 type Issuer struct {
+	mu    sync.Mutex
 	key   *ecdsa.PrivateKey
 	count int // of its keys so far
 }
@@ -41,15 +43,23 @@ func (i *Issuer) Rotate(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	i.key, i.count = key, i.count+1
 }
 
-func (i *Issuer) id() string { return fmt.Sprint("key-", i.count) }
+// present is the key in use, and its id.
+func (i *Issuer) present() (*ecdsa.PrivateKey, string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.key, fmt.Sprint("key-", i.count)
+}
 
 // Keys is the JSON Web Key Set of the present key.
 func (i *Issuer) Keys(t testing.TB) []byte {
 	t.Helper()
-	b, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: i.key.Public(), KeyID: i.id()}}})
+	key, id := i.present()
+	b, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: id}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +76,8 @@ func (i *Issuer) Token(t testing.TB, subject string, life time.Duration, more ma
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256,
-		Key: jose.JSONWebKey{Key: i.key, KeyID: i.id()}}, nil)
+	key, id := i.present()
+	s, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: id}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
