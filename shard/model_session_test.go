@@ -240,7 +240,7 @@ func (m *model) end(s *modelSession, reason protocol.EndReason, text string) {
 		s.ending.Link, s.ending.Silent, s.ending.Steady = s.link, m.now-min(m.now, heard), s.leader == m.leader
 		if m.stoodAt > heard {
 			m.countRule("the shard stood still while a session was not heard")
-			s.ending.Stood = m.stood
+			s.ending.Stood = min(m.stood, m.stoodAt-heard)
 		}
 	}
 	m.sessions = without(m.sessions, s)

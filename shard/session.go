@@ -289,8 +289,8 @@ func (s *homeSession) howEnded(m *Machine, reason protocol.EndReason) protocol.E
 	b := m.homeBucketOf(s)
 	now, heard := m.bucketTime(b), s.timer.at-min(s.timer.at, uint64(s.timeout))
 	how.Link, how.Silent, how.Steady = s.link, now-min(now, heard), s.generation == m.takeovers.generation
-	if m.stood > 0 && b.timeAt(m.stoodAt) > heard {
-		how.Stood = m.stood
+	if m.stoodAt > b.logBase { // before, the bucket was another shard's
+		how.Stood = min(m.stood, b.timeAt(m.stoodAt)-min(b.timeAt(m.stoodAt), heard))
 	}
 	return how
 }
