@@ -322,9 +322,13 @@ func TestWrongIssuers(t *testing.T) {
 		"has more than 64 KiB": func(rw http.ResponseWriter, _ *http.Request) {
 			_, _ = rw.Write([]byte(strings.Repeat(" ", 64<<10) + "{}"))
 		},
-		"it redirects to another host":      func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "https://other.example/", http.StatusFound) },
-		"more than three times":             func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/", http.StatusFound) },
-		"redirects to another host":         func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "http://ci.example/", http.StatusFound) },
+		"it redirects to another host": func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "https://other.example/", http.StatusFound)
+		},
+		"more than three times": func(rw http.ResponseWriter, r *http.Request) { http.Redirect(rw, r, "/", http.StatusFound) },
+		"redirects to another host": func(rw http.ResponseWriter, r *http.Request) {
+			http.Redirect(rw, r, "http://ci.example/", http.StatusFound)
+		},
 		"is that of \"https://evil\"":       about("https://evil", issuerURL+"/keys"),
 		"is not an https address":           about(issuerURL, "http://ci.example/keys"),
 		"none of its 0 keys":                about(issuerURL, issuerURL+"/keys"),
