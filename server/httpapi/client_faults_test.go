@@ -31,7 +31,7 @@ var clientFaults = []clientCase{
 		var answers []<-chan said
 		for _, p := range []*driven{d, other} {
 			answers = append(answers, p.start(command{"do": "crowd", "with": "a", "name": "jobs", "many": many, "rounds": rounds,
-				"ttl": 20_000, "wait": 150_000}))
+				"ttl": 120_000, "wait": 300_000})) // a release may take as long as the ttl, and a sixth of it for each try
 		}
 		for _, ch := range answers {
 			a := <-ch

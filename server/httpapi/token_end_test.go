@@ -56,16 +56,17 @@ func TestTokenEnds(t *testing.T) {
 		}
 	}
 	const carol = "carol-session"
+	// The sessions have the longest ttl there is, 25 minutes: no loop below ends one of them.
 	const long = time.Hour
-	first := s.ask("POST", "/v1/locks/a?ttl=60s", alice, "", bearer(long)).wants(200).number("token")
-	s.ask("POST", "/v1/locks/busy?ttl=60s", alice, "", bearer(long)).wants(200)
+	first := s.ask("POST", "/v1/locks/a?ttl=25m", alice, "", bearer(long)).wants(200).number("token")
+	s.ask("POST", "/v1/locks/busy?ttl=25m", alice, "", bearer(long)).wants(200)
 	for range 3 {
 		// A stream, and a wait, end with their token.
 		var held *events
 		refused(func(bearer string) bool {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			t.Cleanup(cancel)
-			resp, err := s.events(ctx, "/v1/locks/a?ttl=60s", alice, bearer)
+			resp, err := s.events(ctx, "/v1/locks/a?ttl=25m", alice, bearer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,18 +81,18 @@ func TestTokenEnds(t *testing.T) {
 			t.Errorf("the stream ends with %q", code)
 		}
 		refused(func(bearer string) bool {
-			got, err := s.try(t.Context(), "POST", "/v1/locks/busy?ttl=60s&wait=5m", bob, "", bearer)
+			got, err := s.try(t.Context(), "POST", "/v1/locks/busy?ttl=25m&wait=5m", bob, "", bearer)
 			if err != nil {
 				t.Fatal(err)
 			}
 			return got.status == 401 || got.wants(202).doc["state"] != "waiting"
 		})
-		s.ask("POST", "/v1/locks/busy?ttl=60s&wait=1ms", carol, "", bearer(long)).wants(202) // behind bob
-		if got := s.ask("POST", "/v1/locks/a?ttl=60s", alice, "", bearer(long)).wants(200).number("token"); got != first {
+		s.ask("POST", "/v1/locks/busy?ttl=25m&wait=1ms", carol, "", bearer(long)).wants(202) // behind bob
+		if got := s.ask("POST", "/v1/locks/a?ttl=25m", alice, "", bearer(long)).wants(200).number("token"); got != first {
 			t.Errorf("with the next token the session has token %d, not %d", got, first)
 		}
 		await.True(t, "its place, the first, with the next token", func() bool { // it may be left out of an answer
-			got := s.ask("POST", "/v1/locks/busy?ttl=60s&wait=1ms", bob, "", bearer(long)).wants(202)
+			got := s.ask("POST", "/v1/locks/busy?ttl=25m&wait=1ms", bob, "", bearer(long)).wants(202)
 			return got.doc["position"] != nil && got.number("position") == 1
 		})
 	}
