@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -127,7 +128,10 @@ func TestLateRequests(t *testing.T) {
 			s.ask("POST", "/v1/locks/"+name, session, "").wants(200)
 		},
 		"ended": func(s *site, name, session string, token int64) {
-			s.ask("DELETE", "/v1/session", session, "").wants(200)
+			// On a busy machine the answer may be late, and the session has ended when it is asked again.
+			if a := s.ask("DELETE", "/v1/session", session, ""); a.status != 410 {
+				a.wants(200)
+			}
 		},
 	}
 	for i, c := range []struct {
@@ -354,9 +358,13 @@ func TestForceReleased(t *testing.T) {
 			name, session := fmt.Sprintf("forced-%d-%d", i, j), fmt.Sprintf("forced-session-%d-%d", i, j)
 			token := s.ask("POST", "/v1/locks/"+name+"?ttl=5m", session, "").wants(200).number("token")
 			links[address].close()
-			if _, err := admin.OfNode(node).ForceRelease(t.Context(), name, uint64(token), uint64(token), "a test"); err != nil {
-				t.Fatal(err)
-			}
+			await.True(t, "its lease is taken away", func() bool {
+				_, err := admin.OfNode(node).ForceRelease(t.Context(), name, uint64(token), uint64(token), "a test")
+				if err != nil && !errors.Is(err, client.ErrOutcomeUnknown) { // a busy machine is late
+					t.Fatal(err)
+				}
+				return err == nil
+			})
 			request := "POST /v1/session/keepalive?holding=" + name
 			if i%2 == 0 {
 				request = "POST /v1/locks/" + name
