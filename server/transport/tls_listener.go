@@ -325,7 +325,7 @@ func (t *tlsSocket) readAll() {
 			used := t.process(buf)
 			rest := copy(buf, buf[used:])
 			buf = buf[:rest]
-			fed = !t.paused.Load() || rest == 0
+			fed = used == 0 || rest == 0              // a pause may be over already, and left whole frames
 			for t.paused.Load() && !t.ending.Load() { // the kernel keeps what comes
 				select {
 				case <-t.resumed:
