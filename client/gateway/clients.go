@@ -39,6 +39,7 @@ type Connection[S any] struct {
 
 	token string
 	ready chan struct{} // closed when Client or err is set
+	gone  chan struct{} // closed when it is not in the table any more
 	err   error
 
 	// Guarded by the table's lock.
@@ -167,7 +168,7 @@ func (t *Clients[S]) try(token string, end func()) (*Connection[S], error) {
 		return nil, protocol.Errorf(protocol.StatusOverloaded,
 			"%d tokens are being checked, the most that may be; try again later", maxClients)
 	default:
-		c = &Connection[S]{token: token, ready: make(chan struct{})}
+		c = &Connection[S]{token: token, ready: make(chan struct{}), gone: make(chan struct{})}
 		c.Limiters = newLimiters(t.ctx, t.cfg.Purpose, &c.Client)
 		if t.cfg.State != nil {
 			c.State = t.cfg.State(c)
@@ -231,18 +232,33 @@ func (t *Clients[S]) follow(c *Connection[S]) {
 		return
 	}
 	end := time.Now().Add(time.Duration(who.ExpiresInMS) * time.Millisecond)
-	time.AfterFunc(time.Until(end)-endLead, func() {
-		if t.cfg.Ends != nil {
-			t.cfg.Ends(c)
-		}
-		time.AfterFunc(time.Until(end)-closeLead, func() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			if t.byToken[c.token] == c && !t.closed {
-				t.remove(c)
-			}
-		})
-	})
+	if !t.wait(c, end.Add(-endLead)) {
+		return
+	}
+	if t.cfg.Ends != nil {
+		t.cfg.Ends(c)
+	}
+	if !t.wait(c, end.Add(-closeLead)) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byToken[c.token] == c && !t.closed {
+		t.remove(c)
+	}
+}
+
+// wait waits for a time. It is false if the connection is closed before.
+func (t *Clients[S]) wait(c *Connection[S], until time.Time) bool {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-c.gone:
+	case <-t.ctx.Done():
+	}
+	return false
 }
 
 // logReach says in the log when new connections begin to find no cluster, and when they find it
@@ -315,6 +331,7 @@ func (t *Clients[S]) evict() bool {
 // remove closes a connection, and leaves its sessions to the cluster. The lock is held.
 func (t *Clients[S]) remove(c *Connection[S]) {
 	delete(t.byToken, c.token)
+	close(c.gone)
 	t.changed(-1)
 	go c.Client.CloseWithoutRelease()
 }

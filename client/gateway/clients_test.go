@@ -10,13 +10,18 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
 // TestClusterAway: the log says once that no cluster is found, and that it is back.
@@ -83,6 +88,38 @@ func TestTokensOfConnectionsInTheMaking(t *testing.T) {
 	}
 	if table.making != maxClients-2 || opened != 0 {
 		t.Fatal(table.making, opened)
+	}
+}
+
+// TestClosedConnectionsAreNotFollowed: nothing waits for the end of the token of a connection that
+// was closed before: callers with a token for each request would leave thousands of them.
+func TestClosedConnectionsAreNotFollowed(t *testing.T) {
+	const root = "the administrator's secret"
+	srv := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) {
+		c.Auth, c.AdminToken = true, root
+	}))
+	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{srv.Addr()}, Token: []byte(root)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	issuer := trusttest.New(t)
+	trusttest.Trust(t, admin.New(c), issuer)
+	table := NewClients(t.Context(), ClientsConfig[int]{Client: client.Config{Endpoints: []string{srv.Addr()}}})
+	defer table.Close()
+	used, release, err := table.Use(t.Context(), issuer.Token(t, "job", time.Hour, nil), "host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	var following sync.WaitGroup
+	following.Go(func() { table.follow(used) })
+	table.mu.Lock()
+	table.remove(used)
+	table.mu.Unlock()
+	following.Wait()
+	if table.wait(used, time.Now().Add(time.Hour)) {
+		t.Error("the end of a closed connection's token came")
 	}
 }
 
