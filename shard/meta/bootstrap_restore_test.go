@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -19,8 +20,8 @@ func bytesOf(t *testing.T, m *Machine) []byte {
 	return b.Bytes()
 }
 
-// TestRestoredCluster: a bootstrap takes over the nodes and rights of another cluster's map, and
-// nothing that belongs to its machines.
+// TestRestoredCluster: a bootstrap takes over the nodes, rights and trusts of another cluster's map,
+// and nothing that belongs to its machines.
 func TestRestoredCluster(t *testing.T) {
 	for id, tiers := range [][]TierSpec{nil, {{Name: "arbiter", CanVote: true}}} {
 		t.Run(fmt.Sprintf("tier %d", id), func(t *testing.T) { testRestoredCluster(t, uint8(id), tiers) })
@@ -34,6 +35,7 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 		return &Bootstrap{
 			Cluster: "old", Instance: 3, Name: "old1", Tier: "default", TierID: tier, Tiers: others, CanVote: true,
 			Buckets: 8, Shards: []uint64{2, 3}, NodeConfig: config, Wall: 1,
+			Version: Version{Minor: 3},
 		}
 	}
 	old := New()
@@ -59,6 +61,7 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 	must(old, &NodeCommit{Nodes: []NodeRef{{Node: made.Node, Revision: made.Version}}})
 	must(old, &RightsPut{Right: Right{Prefix: "/a", Identity: "somebody", Rights: 1}})
 	must(old, &AuthSet{On: true, Token: Token{ID: "t", Identity: "root", Hash: [HashLen]byte{1}}})
+	must(old, &TrustPut{Trust{Name: "ci", Issuer: "https://ci", Audience: "signalbox", Keys: []byte("{}")}})
 	snapshot := bytesOf(t, old)
 
 	fresh := func(change func(c *Bootstrap)) *Bootstrap {
@@ -87,6 +90,9 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 	if tokens, revision := m.Tokens(); len(tokens) != 1 || !m.AuthOn() || revision != m.Revision() {
 		t.Errorf("auth is on: %t, tokens are %+v, of revision %d", m.AuthOn(), tokens, revision)
 	}
+	if x, _ := m.Trust("ci"); len(m.Trusts()) != 1 || !reflect.DeepEqual(x, old.Trusts()[0]) {
+		t.Errorf("trusts are %+v", m.Trusts())
+	}
 	if m.Revision() <= old.Revision() || m.MapVersion() <= old.MapVersion() ||
 		m.Cluster() != "new" || len(m.Shards()) != 0 {
 		t.Errorf("revision %d, map %d, cluster %s, %d shards", m.Revision(),
@@ -103,7 +109,7 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 	if kept.ClientCluster() != "old" || kept.Cluster() != "new" {
 		t.Errorf("clients know %q as %q", kept.Cluster(), kept.ClientCluster())
 	}
-	if back, err := Restore(bytes.NewReader(bytesOf(t, kept))); err != nil || back.ClientCluster() != "old" {
+	if back, err := Restore(bytes.NewReader(bytesOf(t, kept))); err != nil || back.ClientCluster() != "old" || len(back.Trusts()) != 1 {
 		t.Errorf("its own snapshot: %v", err)
 	}
 	if again := must(m, &NodeCreate{Path: "/b", Tier: tier, Config: config}); again.Node <= made.Node+restoredAhead ||
