@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -178,9 +180,10 @@ func (k *Keeper) Refresh(ctx context.Context, name string) error {
 
 // refresh fetches, proposes what has changed, and notes the outcome.
 func (k *Keeper) refresh(ctx context.Context, i *issuer) {
+	before, _ := k.cfg.State().Trust(i.trust.Name)
 	keys, err := k.fetch(ctx, &i.trust)
 	if err == nil {
-		err = k.propose(ctx, i, keys)
+		err = k.propose(ctx, i, before.Keys, keys)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -206,14 +209,16 @@ func (k *Keeper) notify() {
 
 var errChanged = errors.New("the trust has changed meanwhile")
 
-func (k *Keeper) propose(ctx context.Context, i *issuer, keys []byte) error {
+// propose has keys take the place of those from before the fetch. If there are others by now, those
+// may be newer than what was fetched: another instance leads since.
+func (k *Keeper) propose(ctx context.Context, i *issuer, before, keys []byte) error {
 	if t, _ := k.cfg.State().Trust(i.trust.Name); bytes.Equal(t.Keys, keys) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, proposeMost)
 	defer cancel()
 	return k.cfg.Change(ctx, i.trust.Name, func(t *meta.Trust) error {
-		if t.Revision == 0 || !t.Fetched() || !sameIssuer(t, &i.trust) {
+		if t.Revision == 0 || !t.Fetched() || !sameIssuer(t, &i.trust) || !bytes.Equal(t.Keys, before) {
 			return errChanged
 		}
 		t.Keys = keys
@@ -225,7 +230,8 @@ func (k *Keeper) propose(ctx context.Context, i *issuer, keys []byte) error {
 func (k *Keeper) Status() (list []Status) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for name, i := range k.issuers {
+	for _, name := range slices.Sorted(maps.Keys(k.issuers)) {
+		i := k.issuers[name]
 		list = append(list, Status{name, time.Since(i.good), i.failed, i.err})
 	}
 	return list

@@ -293,6 +293,42 @@ func TestAway(t *testing.T) {
 	})
 }
 
+// TestLateKeys: keys that were fetched before others came in do not take their place: an instance
+// that led before would bring a withdrawn key back.
+func TestLateKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "none")
+		synctest.Wait()
+		former := w.keys.Keys(t)
+		w.keys.Rotate(t)
+		newer, _, err := trust.ReadKeys(w.keys.Keys(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.set(func() {
+			w.answer = func(rw http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, "openid-configuration") {
+					_, _ = fmt.Fprintf(rw, `{"issuer":%q,"jwks_uri":%q}`, issuerURL, issuerURL+"/keys")
+					return
+				}
+				w.mu.Lock()
+				w.trust.Keys, w.answer = newer, nil // by the instance that leads now
+				w.mu.Unlock()
+				_, _ = rw.Write(former)
+			}
+		})
+		after(15 * time.Minute)
+		if !w.has() {
+			t.Error("keys that were fetched earlier took the place of newer ones")
+		}
+		after(time.Minute)
+		if s := w.keeper.Status()[0]; !w.has() || s.Err != nil || s.Failed != 1 {
+			t.Errorf("after another fetch: %+v", s)
+		}
+	})
+}
+
 // TestWrongIssuers: each answer that is wrong leaves the former keys, and the sentence says what is
 // wrong.
 func TestWrongIssuers(t *testing.T) {

@@ -91,6 +91,11 @@ var trustFaults = []plantedFault{
 		"server/issuer", "TestWrongIssuers", "",
 	},
 	{
+		"withdrawn-key-comes-back", "server/issuer/keeper.go",
+		[]string{" || !bytes.Equal(t.Keys, before) {", " {"},
+		"server/issuer", "TestLateKeys", "",
+	},
+	{
 		"trusts-before-the-upgrade", "shard/meta/trust.go",
 		[]string{"func (*TrustPut) format() uint8 { return formatTrusts }", "func (*TrustPut) format() uint8 { return firstFormat }"},
 		"shard/meta", "TestTrustsWaitForTheUpgrade", "",
