@@ -97,6 +97,34 @@ func TestPlatformToken(t *testing.T) {
 	}
 }
 
+// TestUnknownKeysDelayNobody: while keys are fetched for tokens that name unknown ones, a good token
+// of the same host is let in. A gateway's callers are one host.
+func TestUnknownKeysDelayNobody(t *testing.T) {
+	t.Parallel()
+	issuer := trusttest.Serve(t)
+	s, root, _ := trusted(t, func(c *server.Config) { c.IssuerPeriod = 100 * time.Millisecond }) // each may be a fetch
+	if _, err := root.CreateTrust(t.Context(), admin.Trust{Name: "slow", Issuer: issuer.URL, Audience: trusttest.Audience,
+		CA: string(issuer.CA)}); err != nil {
+		t.Fatal(err)
+	}
+	rule := admin.TrustRule{If: []admin.TrustCondition{{Claim: "sub", Pattern: "*"}}, As: "slow"}
+	if _, err := root.MapTrust(t.Context(), "slow", rule); err != nil {
+		t.Fatal(err)
+	}
+	good := issuer.Token(t, "job", time.Hour, nil)
+	as(t, s, good)
+	issuer.Hangs.Store(true)
+	issuer.Rotate(t)
+	for i := range 60 { // one after the other they take minutes
+		dial(t, s).send(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1,
+			Token: []byte(issuer.Token(t, fmt.Sprint(i), time.Hour, nil))})
+	}
+	addRule(t, root, "sub", "other", "others") // nothing is remembered of the good one
+	if _, reply, err := greet(t, s, good); err != nil || reply.Identity != "slow" {
+		t.Errorf("a good token is %q, %v", reply.Identity, err)
+	}
+}
+
 // TestPlatformTokenIsGone: a key, a rule or a trust that is gone takes its connections with it, and
 // no others.
 func TestPlatformTokenIsGone(t *testing.T) {

@@ -43,27 +43,41 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	asks := m.Client == protocol.ConsoleClient && len(m.Token) == 0 && c.Certificate() == nil
 	view := c.server.auth.Load()
 	identity, err := c.authenticate(view, m.Token, false)
+	a := helloAnswer{h.Kind, h.ID, m.Token, asks, view, identity, err}
 	if !errors.Is(err, auth.ErrUnchecked) {
-		answerHello(c, p.out, helloAnswer{h.Kind, h.ID, m.Token, asks, view, identity, err})
+		answerHello(c, p.out, a)
 		return
 	}
 	c.Hold()
-	token := bytes.Clone(m.Token)
-	c.server.tokenChecks.run(c.server.cfg.Go, clienthost.Of(c.Remote()), func() {
-		defer c.server.Guard("token",
-			func() { c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect") })
+	a.token = bytes.Clone(m.Token)
+	checkToken(c, a, true)
+}
+
+// checkToken checks the token of a hello, and answers it. Keys that it lacks are fetched first:
+// others of its host do not wait for them.
+func checkToken(c *Client, a helloAnswer, fetch bool) {
+	s := c.server
+	defect := func() {
+		c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect")
+	}
+	s.tokenChecks.run(s.cfg.Go, clienthost.Of(c.Remote()), func() {
+		defer s.Guard("token", defect)
 		if c.Ending() {
 			return
 		}
-		o := c.server.BorrowOutbox()
-		view := c.server.auth.Load()
-		identity, err := c.authenticate(view, token, true)
-		if why, ok := errors.AsType[*trust.Error](err); ok && c.server.tokenChecks.fetchKeys(c.server, why.UnknownKey) {
-			view = c.server.auth.Load()
-			identity, err = c.authenticate(view, token, true)
+		a.view = s.auth.Load()
+		a.identity, a.err = c.authenticate(a.view, a.token, true)
+		if why, ok := errors.AsType[*trust.Error](a.err); ok && fetch && why.UnknownKey != nil {
+			s.cfg.Go(func() {
+				defer s.Guard("token", defect)
+				fetchKeys(s, why.UnknownKey)
+				checkToken(c, a, false)
+			})
+			return
 		}
-		answerHello(c, o, helloAnswer{h.Kind, h.ID, token, asks, view, identity, err})
-		c.server.ReturnOutbox(o)
+		o := s.BorrowOutbox()
+		answerHello(c, o, a)
+		s.ReturnOutbox(o)
 		c.Release()
 	})
 }

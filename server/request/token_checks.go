@@ -2,6 +2,7 @@ package request
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 )
@@ -12,8 +13,9 @@ const keyFetchTimeout = 3 * time.Second
 // tokenChecks are the checks of signed tokens, beside the event loops. One of each host runs at a
 // time: a host that shows many tokens waits for itself alone.
 type tokenChecks struct {
-	mu      sync.Mutex
-	waiting map[string][]func() // by host; a host whose check runs is in it
+	mu       sync.Mutex
+	waiting  map[string][]func()      // by host; a host whose check runs is in it
+	fetching map[string]chan struct{} // by trusts whose keys are being fetched; closed at the end
 }
 
 // run has a check run on a goroutine that start begins.
@@ -47,17 +49,43 @@ func (t *tokenChecks) next(host string) (check func()) {
 	return list[0]
 }
 
-// fetchKeys has the keys of a trust be fetched because a token names one that is not known, and
-// reports whether this instance may have others now. The instance that fetches does so once a
-// minute at most.
-func (t *tokenChecks) fetchKeys(s *Server, trust string) bool {
-	if trust == "" {
-		return false
+// fetch runs f, or waits for the end of one for the same trusts that is under way.
+func (t *tokenChecks) fetch(trusts []string, f func()) {
+	of := strings.Join(trusts, "\n")
+	t.mu.Lock()
+	done, busy := t.fetching[of]
+	if !busy {
+		if t.fetching == nil {
+			t.fetching = make(map[string]chan struct{})
+		}
+		done = make(chan struct{})
+		t.fetching[of] = done
 	}
-	ctx, cancel := context.WithTimeout(s.confirming, keyFetchTimeout)
-	defer cancel()
-	if s.cfg.Cluster.FetchKeys(ctx, trust) == nil && s.cfg.Cluster.Sync(ctx) == nil {
-		s.SetAuth(s.cfg.Cluster.State())
+	t.mu.Unlock()
+	if busy {
+		<-done
+		return
 	}
-	return true
+	defer func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.fetching, of)
+		close(done)
+	}()
+	f()
+}
+
+// fetchKeys has the keys of trusts be fetched because a token names one that is not known. The
+// instance that fetches does so once a minute at most.
+func fetchKeys(s *Server, trusts []string) {
+	s.tokenChecks.fetch(trusts, func() {
+		ctx, cancel := context.WithTimeout(s.confirming, keyFetchTimeout)
+		defer cancel()
+		for _, name := range trusts {
+			_ = s.cfg.Cluster.FetchKeys(ctx, name) // it is in the instance's log, and the token is checked again
+		}
+		if s.cfg.Cluster.Sync(ctx) == nil {
+			s.SetAuth(s.cfg.Cluster.State())
+		}
+	})
 }

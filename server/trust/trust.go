@@ -52,11 +52,12 @@ type Error struct {
 	Check  string // a clause without values of the token, for logs
 	Values string // what the token has, for administrators; may be empty
 
-	// UnknownKey is a trust that has no key with the token's kid, and whose issuer may have one by
-	// now; empty: none.
-	UnknownKey string
+	// UnknownKey are the trusts of the token's issuer that do not have its key, which their issuers
+	// may publish by now.
+	UnknownKey []string
 
-	verified bool // the signature is good
+	verified   bool // the signature is good
+	unknownKey bool // of the one trust
 }
 
 func (e *Error) Error() string { return e.Check }
@@ -107,9 +108,10 @@ func NewSet(list []meta.Trust, old *Set) *Set {
 
 // Recall returns who a token is of that passed lately; nil if it has to be checked.
 func (s *Set) Recall(token []byte, now time.Time) *Subject {
+	hash := sha256.Sum256(token)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m := s.remembered[sha256.Sum256(token)]; now.Before(m.until) {
+	if m := s.remembered[hash]; now.Before(m.until) {
 		return m.Subject
 	}
 	return nil
@@ -162,6 +164,7 @@ func (s *Set) check(token []byte, now time.Time) (*Subject, *Error) {
 		return nil, err
 	}
 	err = &Error{Check: "no trust has the token's issuer", Values: fmt.Sprintf("%q", c.Issuer)}
+	var unknown []string
 	for i := range s.sources {
 		o := &s.sources[i]
 		if o.Issuer != "" && o.Issuer != c.Issuer || o.Issuer == "" && !inDomain(c.Subject, o.SPIFFE) {
@@ -178,10 +181,14 @@ func (s *Set) check(token []byte, now time.Time) (*Subject, *Error) {
 			}
 			bad.verified = true
 		}
+		if bad.unknownKey && o.Fetched() {
+			unknown = append(unknown, o.Name)
+		}
 		if bad.Check = "trust " + o.Name + ": " + bad.Check; bad.verified || !err.verified {
 			err = bad // two clusters may have one issuer; the one that signed it counts
 		}
 	}
+	err.UnknownKey = unknown
 	return nil, err
 }
 
@@ -200,18 +207,14 @@ func parseClaims(payload []byte) (*claims, *Error) {
 
 // verify returns the key that signed the token.
 func (o *source) verify(sig *jose.JSONWebSignature) (*key, *Error) {
-	h, stale := sig.Signatures[0].Protected, ""
-	if o.Fetched() {
-		stale = o.Name
-	}
+	h := sig.Signatures[0].Protected
 	switch {
 	case len(o.keys) == 0:
-		return nil, &Error{Check: "the trust has no keys", UnknownKey: stale}
+		return nil, &Error{Check: "the trust has no keys", unknownKey: true}
 	case h.KeyID == "" && len(o.keys) > 1:
 		return nil, refuse("the token does not say which key signed it (kid), and the trust has several")
 	}
-	err := &Error{Check: "the trust does not have the key that signed it", Values: fmt.Sprintf("kid %q", h.KeyID),
-		UnknownKey: stale}
+	err := &Error{Check: "the trust does not have the key that signed it", Values: fmt.Sprintf("kid %q", h.KeyID), unknownKey: true}
 	for i := range o.keys {
 		k := &o.keys[i]
 		switch {

@@ -316,6 +316,27 @@ func TestHolds(t *testing.T) {
 	}
 }
 
+// TestUnknownKey: all trusts of the token's issuer are named whose keys are fetched and lack its key,
+// for one of them may be behind.
+func TestUnknownKey(t *testing.T) {
+	keys, _, err := ReadKeys(keySet(t, "es256"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := []meta.Trust{
+		{Name: "a", Issuer: "https://ci", Audience: "a", Keys: keys}, {Name: "b", Issuer: "https://ci", Audience: "signalbox"},
+		{Name: "c", Issuer: "https://other", Audience: "signalbox"},
+		{Name: "d", Issuer: "https://ci", Audience: "signalbox", Keys: keys, KeysGiven: true},
+	}
+	for by, want := range map[string]string{"unknown": "[a b]", "es256": "[b]", "stranger": "[b]"} {
+		_, err := NewSet(list, nil).Check(sign(t, by, body(main), nil), now)
+		why := new(Error)
+		if !errors.As(err, &why) || fmt.Sprint(why.UnknownKey) != want {
+			t.Errorf("%s: %v, the trusts are %v, want %s", by, err, why.UnknownKey, want)
+		}
+	}
+}
+
 // TestRecall: a token that passed is not checked again while it is remembered: five minutes at
 // most, and never beyond its end or a change of trusts.
 func TestRecall(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -16,6 +17,9 @@ type Server struct {
 	URL string // its tokens' iss
 	CA  []byte // PEM of its certificate
 
+	Stop  func()      // nobody answers any more
+	Hangs atomic.Bool // questions are not answered
+
 	mu     sync.Mutex
 	issuer *Issuer
 }
@@ -25,6 +29,10 @@ func Serve(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{issuer: New(t)}
 	h := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.Hangs.Load() {
+			<-r.Context().Done()
+			return
+		}
 		if r.URL.Path == "/.well-known/openid-configuration" {
 			_, _ = fmt.Fprintf(w, `{"issuer":%q,"jwks_uri":%q}`, s.URL, s.URL+"/keys")
 			return
@@ -34,7 +42,7 @@ func Serve(t testing.TB) *Server {
 		_, _ = w.Write(s.issuer.Keys(t))
 	}))
 	t.Cleanup(h.Close)
-	s.URL = h.URL
+	s.URL, s.Stop = h.URL, h.Close
 	s.CA = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})
 	return s
 }
