@@ -68,10 +68,6 @@ func TestSVIDIdentity(t *testing.T) {
 	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
 	s := guarded(t, func(c *server.Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
 	root := adminClient(t, s, rootSecret)
-	if _, err := root.CreateTrust(t.Context(), admin.Trust{Name: "ci", SPIFFE: "example.org", Audience: "signalbox"}); err != nil {
-		t.Fatal(err)
-	}
-	addRule(t, root, "sub", "spiffe://example.org/billing/*", "billing")
 	open := func(name, path string) (*client.Client, error) {
 		pair, err := tls.LoadX509KeyPair(ca.Issue(t, dir, name, func(c *x509.Certificate) {
 			c.URIs = []*url.URL{{Scheme: "spiffe", Host: "example.org", Path: path}}
@@ -87,6 +83,18 @@ func TestSVIDIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.CloseWithoutRelease()
+	if who, err := admin.New(c).WhoAmI(t.Context()); err != nil || who.Identity != "cert:workload" {
+		t.Errorf("without a trust it is %+v, %v", who, err)
+	}
+	_, err = root.PutTrust(t.Context(), admin.Trust{Name: "ci", SPIFFE: "example.org", Audience: "signalbox",
+		Rules: []admin.TrustRule{{As: "billing", If: []admin.TrustCondition{{Claim: "sub", Pattern: "spiffe://example.org/billing/*"}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	await.True(t, "the connection to be of the subject", func() bool {
+		who, err := admin.New(c).WhoAmI(t.Context())
+		return err == nil && who.Identity == "billing"
+	})
 	who, err := admin.New(c).WhoAmI(t.Context())
 	if err != nil || who.Identity != "billing" || who.Trust != "ci" || who.Subject != "spiffe://example.org/billing/api" {
 		t.Errorf("%+v, %v", who, err)

@@ -49,9 +49,18 @@ func (c *Client) recheckCredentials(old, v *auth.View, lost func(identity string
 			"a right of this connection's identity was taken away; connect again with those that are left")
 		return
 	}
-	if by := c.shown.Load(); c.server.cfg.Authenticator == nil && by != nil {
+	by := c.shown.Load()
+	switch {
+	case c.server.cfg.Authenticator != nil:
+	case by != nil:
 		if why := v.TokenError(by, time.Now()); why != nil {
 			closeForToken(c, why)
+		}
+	case c.Certificate() != nil && !v.SameTrusts(old):
+		k := auth.Credentials{Certificate: c.Certificate()}
+		if identity, _, err := v.Authenticate(k, time.Now(), false); err != nil || identity != c.identity {
+			c.Close(transport.Graceful, protocol.StatusUnavailable,
+				"this connection's certificate is of another identity since a trust has changed; connect again")
 		}
 	}
 }

@@ -25,11 +25,12 @@ func CheckDomain(domain string) bool { return inDomain("spiffe://"+domain, domai
 
 // Certificate says who a client certificate is of, which an authority of this instance has signed.
 // It is the subject of its URI if that is in the domain of a trust; nil without an error: it is
-// not.
+// not. Of several trusts of the domain the first that takes it counts, as with tokens.
 func (s *Set) Certificate(c *x509.Certificate) (*Subject, error) {
 	if c == nil {
 		return nil, nil
 	}
+	var refused error
 	for i := range s.sources {
 		o := &s.sources[i]
 		at := slices.IndexFunc(c.URIs, func(u *url.URL) bool { return u.Scheme == "spiffe" && u.Host == o.SPIFFE })
@@ -53,9 +54,9 @@ func (s *Set) Certificate(c *x509.Certificate) (*Subject, error) {
 			}
 		}
 		bad.Check = "trust " + o.Name + ": " + bad.Check
-		return nil, bad
+		refused = bad
 	}
-	return nil, nil
+	return nil, refused
 }
 
 // IssuerOf is the iss of a token that nobody has checked; empty: it has none.

@@ -101,6 +101,14 @@ func TestX509SVID(t *testing.T) {
 			t.Errorf("%s: %+v, %v; it is nothing of SPIFFE here", name, x, err)
 		}
 	}
+	other := *s.sources[0].Trust
+	other.Name, other.Rules = "a", []meta.TrustRule{{As: "other", If: []meta.TrustCondition{{Claim: "sub", Pattern: "*/other"}}}}
+	for uri, want := range map[string]string{good: "billing", "spiffe://example.org/other": "other"} {
+		x, err := NewSet([]meta.Trust{other, *s.sources[0].Trust}, nil).Certificate(cert(nil, uri))
+		if err != nil || x == nil || x.Identity != want {
+			t.Errorf("by two trusts of the domain %s is %+v, %v", uri, x, err)
+		}
+	}
 	for want, c := range map[string]*x509.Certificate{
 		"several URIs":    cert(nil, good, "https://example.org"),
 		"may sign others": cert(func(c *x509.Certificate) { c.IsCA = true }, good),
