@@ -113,7 +113,7 @@ a.b is the claim b inside the object a. Of a claim that is a list, one element h
 are compared as the token writes them.
 
 --as is the identity. '{CLAIM}' in it stands for the claim's value: a program that can choose the value
-chooses its identity.`)
+chooses its identity, but for admin.`)
 	c.Example = "  signalbox auth trust map ci --if repository=octo/* --if ref=refs/heads/main --as ci-main"
 	conditions := c.Flags().StringArray("if", nil, "CLAIM=PATTERN that a token must match; may be given several times. Required.")
 	as := c.Flags().String("as", "", "Identity of the tokens that match. Required.")

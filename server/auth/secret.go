@@ -17,7 +17,7 @@ const (
 
 // The first administrator.
 const (
-	AdminIdentity = "admin"
+	AdminIdentity = meta.AdminIdentity
 	AdminTokenID  = "admin"
 )
 

@@ -119,7 +119,11 @@ func expand(as string, all map[string]any) (string, *Error) {
 		_, n := utf8.DecodeLastRuneInString(identity)
 		identity = identity[:len(identity)-n]
 	}
-	if bad := badIdentity(identity); bad != "" {
+	bad := badIdentity(identity)
+	if bad == "" && identity == meta.AdminIdentity && as != identity {
+		bad = "its identity is admin, which a claim cannot choose"
+	}
+	if bad != "" {
 		return "", &Error{Check: bad, Values: fmt.Sprintf("%q", identity)}
 	}
 	return identity, nil

@@ -138,6 +138,7 @@ func TestTokensThatPass(t *testing.T) {
 		`"groups":["users","the-admins"]`:                                        "staff", `"level":7`: "seven", `"ok":true`: "sure",
 		`"team":{"name":"red"}`: "of red", `"made":"` + strings.Repeat("é", 200) + `"`: strings.Repeat("é", 127),
 		main + fmt.Sprintf(`,"nbf":%d,"iat":%[1]d`, now.Unix()+30): "ci-main",
+		`"made":"octo/admin"`: "octo/admin",
 	} {
 		if x, err := s.Check(sign(t, "es256", body(members), nil), now); err != nil || x.Identity != identity {
 			t.Errorf("%s: %+v, %v, want %s", members, x, err, identity)
@@ -233,6 +234,7 @@ func TestTokensThatFail(t *testing.T) {
 			"no rule matches: rule 1 by repository, rule 2 by repository, rule 3 by kubernetes.io.namespace, rule 4 by groups"},
 		{"a claim that is an object", sign(t, "es256", body(`"level":{"7":7}`), nil), "rule 5 by level"},
 		{"a number as text", sign(t, "es256", body(`"level":7.0`), nil), "rule 5 by level"},
+		{"made admin", sign(t, "es256", body(`"made":"admin"`), nil), "is admin"},
 		{"made cert", sign(t, "es256", body(`"made":"cert:root"`), nil), "begins with cert:"},
 		{"made anonymous", sign(t, "es256", body(`"made":"anonymous"`), nil), "is anonymous"},
 		{"made empty", sign(t, "es256", body(`"made":""`), nil), "is empty"},

@@ -25,6 +25,9 @@ const CertIdentity = "cert:"
 // AnonymousIdentity is the shown name of a client without credentials; in the rights list it is "".
 const AnonymousIdentity = "anonymous"
 
+// AdminIdentity is the identity of the first administrator.
+const AdminIdentity = "admin"
+
 // Token is the identity that a secret proves. Only the secret's hash is stored: the secret is
 // random enough that the hash reveals nothing.
 type Token struct {

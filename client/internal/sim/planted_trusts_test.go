@@ -76,6 +76,11 @@ var trustFaults = []plantedFault{
 		"server/trust", "TestRecall", "",
 	},
 	{
+		"claims-make-administrators", "server/trust/rule.go",
+		[]string{"identity == meta.AdminIdentity && as != identity", "false"},
+		"server/trust", "TestTokensThatFail", "",
+	},
+	{
 		"authority-is-a-workload", "server/trust/spiffe.go",
 		[]string{"case c.IsCA || ", "case "},
 		"server/trust", "TestX509SVID", "",
