@@ -263,7 +263,7 @@ func TestNothingOfATokenIsSaid(t *testing.T) {
 		}
 		return strings.Contains(audit, `"initiator":"ci"`)
 	})
-	for _, want := range []string{`"trust":"ci"`, `"subject":"job"`} {
+	for _, want := range []string{`"trust":"ci"`, `"subject":"job"`, `\"as\":\"ci\"`, `\"pattern\":\"octo/*\"`} {
 		if !strings.Contains(audit, want) {
 			t.Errorf("the audit log lacks %s:\n%s", want, audit)
 		}

@@ -62,7 +62,7 @@ type ClusterMethods struct {
 var unlisted = []string{"secret", "hash", "keys", "ca"}
 
 // Subjects are what a method is about, as its document says that nobody has checked yet: its short
-// values, the beginnings of its longer texts, and no secret. They are pairs for [audit.Fields]. A
+// values, the beginnings of its longer texts and lists, and no secret. They are pairs for [audit.Fields]. A
 // document with more members than any method knows is refused: none of them may hide another.
 func Subjects(body []byte) (list []any, err error) {
 	const most, longestKey, longest = 16, 64, protocol.MaxPathLen + 64
@@ -77,7 +77,12 @@ func Subjects(body []byte) (list []any, err error) {
 		if len(key) > longestKey || slices.ContainsFunc(unlisted, func(o string) bool { return strings.EqualFold(key, o) }) {
 			continue
 		}
-		switch v := all[key].(type) {
+		v := all[key]
+		if l, ok := v.([]any); ok {
+			text, _ := json.Marshal(l) // what was decoded can be encoded
+			v = string(text)
+		}
+		switch v := v.(type) {
 		case string:
 			if len(v) > longest {
 				v = strings.ToValidUTF8(v[:longest], "")
