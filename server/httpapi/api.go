@@ -229,8 +229,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p = problemf(http.StatusServiceUnavailable, "overloaded",
 			"this gateway holds %d requests, the most it may; use another one", maxHeld)
 	} else if err := x.serve(); err != nil {
-		if p = problemOf(err); p.status == http.StatusServiceUnavailable && a.ctx.Err() != nil {
+		switch p = problemOf(err); {
+		case p.status == http.StatusServiceUnavailable && a.ctx.Err() != nil:
 			p = errClosing
+		case errors.Is(err, client.ErrClientClosed): // a connection in use is closed at its token's end alone
+			p = errTokenEnds
 		}
 	}
 	if p != nil {

@@ -60,6 +60,14 @@ func TestTokenEnds(t *testing.T) {
 	const long = time.Hour
 	first := s.ask("POST", "/v1/locks/a?ttl=25m", alice, "", bearer(long)).wants(200).number("token")
 	s.ask("POST", "/v1/locks/busy?ttl=25m", alice, "", bearer(long)).wants(200)
+	s.ask("PUT", "/v1/config/flags", "", "x", bearer(long)).wants(200)
+	refused(func(bearer string) bool { // a read that waits
+		got, err := s.try(t.Context(), "GET", "/v1/config/flags?wait=5m", "", "", `If-None-Match: "1"`, bearer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.wants(401).doc["detail"] != errTokenEnds.detail
+	})
 	for range 3 {
 		// A stream, and a wait, end with their token.
 		var held *events
