@@ -85,10 +85,11 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 	addTrends(ctx, v, p)
 	addBusiest(ctx, v, p)
 	p.Tables = append(p.Tables, instances, shardTable(s), planTable(plan), moveTable(s))
-	// The others see no list, as of tokens.
-	list, err := v.auth.get(rightsTime, func() (*admin.AuthState, error) { return v.admin.Auth(ctx) })
-	if err == nil && len(list.Trusts) > 0 {
-		p.Tables = append(p.Tables, trustTable(list.Trusts))
+	if v.mayOperate(ctx, "/") { // the others see no list, as of tokens
+		list, err := v.auth.get(rightsTime, func() (*admin.AuthState, error) { return v.admin.Auth(ctx) })
+		if err == nil && len(list.Trusts) > 0 {
+			p.Tables = append(p.Tables, trustTable(list.Trusts))
+		}
 	}
 	return p, nil
 }

@@ -35,7 +35,8 @@ func (c Client) Cluster(ctx context.Context, method string, in, out any) error {
 		switch method {
 		case protocol.MethodAuthSwitch, protocol.MethodGrant, protocol.MethodRevoke:
 			shutOut = protocol.StatusOf(err) == protocol.StatusForbidden
-		case protocol.MethodTokenRevoke, protocol.MethodTrustKeys, protocol.MethodTrustDelete: // of the token that asked
+		case protocol.MethodTokenRevoke, protocol.MethodTrustCreate, protocol.MethodTrustKeys,
+			protocol.MethodTrustDelete: // of the token that asked
 			shutOut = protocol.StatusOf(err) == protocol.StatusUnauthenticated
 		}
 		switch method {
