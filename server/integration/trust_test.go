@@ -159,6 +159,10 @@ func TestPlatformTokenIsGone(t *testing.T) {
 func TestPlatformTokenExpires(t *testing.T) {
 	t.Parallel()
 	s, _, issuer := trusted(t, nil)
+	end := as(t, s, issuer.Token(t, "job", 2*time.Second, ofOcto)).closed()
+	if end == nil || end.Status != protocol.StatusUnauthenticated || !strings.HasSuffix(end.Message, "has expired; get a new one") {
+		t.Errorf("the connection was ended with %+v", end)
+	}
 	var shown atomic.Int32
 	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()},
 		GetToken: func(context.Context) ([]byte, error) {

@@ -1,6 +1,7 @@
 package trust
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
@@ -113,6 +114,9 @@ func trusts(t *testing.T) *Set {
 		{Name: "other", Issuer: "https://other", Audience: "signalbox", Keys: kept("unknown"), Revision: 2,
 			Rules: []meta.TrustRule{rule("other", "sub=*")}},
 		{Name: "keyless", Issuer: "https://keyless", Audience: "signalbox", Revision: 3},
+		{Name: "pinned", Issuer: "https://pinned", Audience: "signalbox", Revision: 4, // a key that names its algorithm
+			Keys:  bytes.Replace(kept("rs256"), []byte(`"kty"`), []byte(`"alg":"PS256","kty"`), 1),
+			Rules: []meta.TrustRule{rule("pinned", "sub=*")}},
 	}, nil)
 }
 
@@ -153,6 +157,30 @@ func TestTokensThatPass(t *testing.T) {
 			t.Errorf("%s: %v", claims, err)
 		}
 	}
+	pinned := strings.Replace(body(main), "https://ci", "https://pinned", 1)
+	if x, err := s.Check(sign(t, "ps256", pinned, nil), now); err != nil || x.Identity != "pinned" {
+		t.Errorf("by the algorithm that the key names: %+v, %v", x, err)
+	}
+	if _, err := s.Check(ofSize(t, maxToken), now); err != nil {
+		t.Errorf("%d bytes: %v", maxToken, err)
+	}
+}
+
+// ofSize is a good token of n bytes.
+func ofSize(t *testing.T, n int) []byte {
+	t.Helper()
+	for header := range 3 {
+		for size := n * 3 / 4; size > 0; size-- {
+			b := sign(t, "es256", body(main+`,"x":"`+strings.Repeat("a", size)+`"`), map[jose.HeaderKey]any{"x": strings.Repeat("a", header)})
+			if len(b) == n {
+				return b
+			} else if len(b) < n {
+				break
+			}
+		}
+	}
+	t.Fatalf("no token has %d bytes", n)
+	return nil
 }
 
 // TestTokensThatFail: each is wrong in one way, and the sentence says which, without a value.
@@ -169,26 +197,12 @@ func TestTokensThatFail(t *testing.T) {
 		return sign(t, "es256", strings.Replace(body(main), old, new, 1), nil)
 	}
 	exp := fmt.Sprint(now.Unix() + 300)
-	pad := func(n int) []byte { // a good token of n bytes
-		for size := n * 3 / 4; size > 0; size-- {
-			b := sign(t, "es256", body(main+`,"x":"`+strings.Repeat("a", size)+`"`), nil)
-			if len(b) <= n {
-				return b
-			}
-		}
-		return nil
-	}
-	if b := pad(maxToken); len(b) < maxToken-3 {
-		t.Fatal(len(b))
-	} else if _, err := s.Check(b, now); err != nil {
-		t.Errorf("%d bytes: %v", len(b), err)
-	}
 	for _, x := range []struct {
 		name  string
 		token []byte
 		check string
 	}{
-		{"long", append(pad(maxToken), "aaaa"...), "more than 8 KiB"},
+		{"8 KiB and one more", ofSize(t, maxToken+1), "more than 8 KiB"},
 		{"a secret", []byte("sbx_0123456789"), "three parts"},
 		{"four parts", []byte(good + ".x"), "three parts"},
 		{"two parts", []byte(parts[0] + "." + parts[1]), "three parts"},
@@ -203,6 +217,8 @@ func TestTokensThatFail(t *testing.T) {
 		{"RS512", sign(t, "rs512", body(main), nil), "algorithm is none of"},
 		{"crit", sign(t, "es256", body(main), map[jose.HeaderKey]any{"crit": []string{"b64"}, "b64": true}), "has crit"},
 		{"another type of key", []byte(part(`{"alg":"RS256","kid":"p"}`) + "." + parts[1] + "." + parts[2]), "not one of the key"},
+		{"another algorithm than the key names", sign(t, "rs256", strings.Replace(body(main), "https://ci", "https://pinned", 1), nil),
+			"not one of the key"},
 		{"another curve", []byte(part(`{"alg":"ES384","kid":"p"}`) + "." + parts[1] + "." + parts[2]), "not one of the key"},
 		{"another key with the same kid", sign(t, "stranger", body(main), nil), "signature is wrong"},
 		{"kid of another trust", sign(t, "unknown", body(main), nil), "does not have the key"},
@@ -229,6 +245,7 @@ func TestTokensThatFail(t *testing.T) {
 		{"sub missing", with(`"sub":"job",`, ""), "no sub"},
 		{"sub empty", with(`"job"`, `""`), "no sub"},
 		{"a claim twice", with(`"sub"`, `"ref":"x","sub"`), "twice"},
+		{"a claim inside an object twice", with(`"sub"`, `"team":{"name":"a","name":"b"},"sub"`), "twice"},
 		{"claims a list", sign(t, "es256", "[]", nil), "another type"},
 		{"no rule", sign(t, "es256", body(`"repository":"evil/octo/x","groups":["users"]`), nil),
 			"no rule matches: rule 1 by repository, rule 2 by repository, rule 3 by kubernetes.io.namespace, rule 4 by groups"},

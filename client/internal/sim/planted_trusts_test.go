@@ -24,6 +24,11 @@ var trustFaults = []plantedFault{
 		"server/trust", "TestTokensThatFail", "",
 	},
 	{
+		"algorithm-of-the-key-ignored", "server/trust/key.go",
+		[]string{`k.Algorithm != "" && string(a) != k.Algorithm`, "false"},
+		"server/trust", "TestTokensThatFail", "",
+	},
+	{
 		"critical-header-ignored", "server/trust/key.go",
 		[]string{`ExtraHeaders["crit"] != nil`, `ExtraHeaders["crt"] != nil`},
 		"server/trust", "TestTokensThatFail", "",
@@ -52,7 +57,7 @@ var trustFaults = []plantedFault{
 	},
 	{
 		"one-byte-more", "server/trust/key.go",
-		[]string{"if len(token) > maxToken {", "if len(token) > maxToken+8 {"},
+		[]string{"if len(token) > maxToken {", "if len(token) > maxToken+1 {"},
 		"server/trust", "TestTokensThatFail", "",
 	},
 	{

@@ -237,6 +237,11 @@ func (w *world) others() {
 	claim("exp in a day", map[string]any{"exp": now + 24*3600}, "", "")
 	claim("exp in a day and a minute", map[string]any{"exp": now + 24*3600 + 60}, "a day at most", "a day at most")
 	claim("exp as text", map[string]any{"exp": fmt.Sprint(now + 600)}, "a number is no text", "")
+	claim("exp huge", map[string]any{"exp": 1e30}, "", "")
+	claim("exp in an age", map[string]any{"exp": int64(1) << 61}, "a day at most", "a day at most")
+	claim("exp hugely negative", map[string]any{"exp": -1e30}, "", "")
+	claim("nbf huge", map[string]any{"nbf": 1e18}, "", "")
+	claim("iat huge", map[string]any{"iat": 1e18}, oidcMore, "")
 	claim("nbf past", map[string]any{"nbf": now - 60}, "", "")
 	claim("nbf in 20 s", map[string]any{"nbf": now + 20}, "", "")
 	claim("nbf in 50 s", map[string]any{"nbf": now + 50}, "30 s of leeway", "30 s of leeway")
@@ -258,11 +263,29 @@ func (w *world) others() {
 	twice("exp twice", `"exp":1`)
 	twice("iss twice", `"iss":"x"`)
 	twice("sub twice", `"sub":"x"`)
+	twice("a member of an object twice", `"a":{"b":1,"b":2}`)
+	claim("names in another case", map[string]any{"aud": nil, "AUD": audience}, "names have one case", "")
+	raw("claims and more", w.claims(nil)+"{}", "", "")
 	raw("claims a list", "[]", "", "")
 	raw("claims a text", `"x"`, "", "")
 	raw("claims empty", "", "", "")
 	raw("claims no JSON", "x", "", "")
 	raw("claims null", "null", "", "")
+	// Keys that a header brings or names count for nothing.
+	with := func(more string) string { return strings.Replace(header(s), "{", "{"+more, 1) }
+	_, stranger, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	brought, err := json.Marshal(jose.JSONWebKey{Key: stranger.Public(), KeyID: "e"})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.add("jwk of a stranger", w.sign(signer{"e", jose.EdDSA, stranger}, `{"alg":"EdDSA","kid":"e","jwk":`+string(brought)+`}`, w.claims(nil)), "", "")
+	w.add("jku and x5u", w.sign(s, with(`"jku":"https://evil.example","x5u":"https://evil.example",`), w.claims(nil)), "", "")
+	w.add("b64 false", w.sign(s, with(`"b64":false,`), w.claims(nil)), "", "")
+	w.add("kid a number", w.sign(s, `{"alg":"ES256","kid":7}`, w.claims(nil)), "", "")
+	w.add("kid null", w.sign(s, `{"alg":"ES256","kid":null}`, w.claims(nil)), "several keys need a kid", "")
 	good := w.sign(s, header(s), w.claims(nil))
 	parts := strings.Split(good, ".")
 	for name, token := range map[string]string{
@@ -276,15 +299,22 @@ func (w *world) others() {
 		oidc := map[string]string{"JSON form": "three parts", "a space before": "no spaces"}[name]
 		w.add(name, token, oidc, "")
 	}
-	pad := func(n int) string {
-		for size := n * 3 / 4; ; size-- {
-			if b := w.sign(s, header(s), w.claims(map[string]any{"x": strings.Repeat("a", size)})); len(b) <= n {
-				return b
+	ofSize := func(n int) string {
+		for more := range 3 {
+			for size := n * 3 / 4; ; size-- {
+				b := w.sign(s, with(`"x":"`+strings.Repeat("a", more)+`",`), w.claims(map[string]any{"x": strings.Repeat("a", size)}))
+				if len(b) == n {
+					return b
+				} else if len(b) < n {
+					break
+				}
 			}
 		}
+		w.t.Fatalf("no token has %d bytes", n)
+		return ""
 	}
-	w.add("nearly 8 KiB", pad(8<<10), "", "")
-	w.add("more than 8 KiB", pad(8<<10+10), "8 KiB at most", "8 KiB at most")
+	w.add("8 KiB", ofSize(8<<10), "", "")
+	w.add("8 KiB and one more", ofSize(8<<10+1), "8 KiB at most", "8 KiB at most")
 }
 
 // TestVectors: where the three do not agree, the table says who is stricter and why, and nothing
