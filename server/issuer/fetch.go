@@ -61,8 +61,8 @@ func (k *Keeper) fetch(ctx context.Context, t *meta.Trust) ([]byte, error) {
 	if about.Issuer != t.Issuer {
 		return nil, fmt.Errorf("the issuer's openid-configuration is that of %.200q", about.Issuer)
 	}
-	if at, err := url.Parse(about.Keys); err != nil || at.Scheme != "https" {
-		return nil, fmt.Errorf("the issuer's jwks_uri %.200q is not an https address", about.Keys)
+	if at, err := url.Parse(about.Keys); err != nil || at.Scheme != "https" || len(about.Keys) > meta.MaxTrustText {
+		return nil, fmt.Errorf("the issuer's jwks_uri %.200q is not an https address of up to 1024 bytes", about.Keys)
 	}
 	if text, err = get(ctx, client, about.Keys, bearer); err != nil {
 		return nil, err

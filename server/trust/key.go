@@ -21,8 +21,7 @@ import (
 
 const (
 	maxKeys = 32
-	// Keys of RSA, in bits. Large ones take long to verify with.
-	minRSA, maxRSA = 2048, 8192
+	minRSA  = 2048 // bits; go-jose leaves out those of more than 4096
 )
 
 // algorithms are all that count: none, and those with shared secrets, never do.
@@ -90,7 +89,7 @@ func parseKeys(set []byte) (keys []key, err error) {
 	}
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("none of its %d keys can sign a token here; RSA of %d to %d bits, P-256, P-384 and Ed25519 can",
-			len(raw.Keys), minRSA, maxRSA)
+			len(raw.Keys), minRSA, jose.MaxRSAModulusBits)
 	}
 	slices.SortStableFunc(keys, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.KeyID, b.KeyID), bytes.Compare(a.thumbprint[:], b.thumbprint[:]))
@@ -102,7 +101,7 @@ func parseKeys(set []byte) (keys []key, err error) {
 func kindsOf(public any) []jose.SignatureAlgorithm {
 	switch k := public.(type) {
 	case *rsa.PublicKey:
-		if n := k.N.BitLen(); n >= minRSA && n <= maxRSA {
+		if k.N.BitLen() >= minRSA {
 			return []jose.SignatureAlgorithm{jose.RS256, jose.PS256}
 		}
 	case *ecdsa.PublicKey:
