@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,37 +20,26 @@ import (
 	"github.com/signalbox-dev/signalbox/server/trust/trusttest"
 )
 
-// TestKeysRotate: an issuer replaces its keys each second, another instance leads the meta shard,
-// the one that leads is killed, and clients with locks lose none. When one instance does not take a
-// former key any more, no instance takes it or serves a connection that came in by it, within a
-// second.
-func TestKeysRotate(t *testing.T) {
-	form.SkipUntil(t, form.Full, "TestPlatformTokenExpires keeps a lease over tokens, and TestPeriod has rotations")
-	t.Parallel()
-	const period = 200 * time.Millisecond
-	clients, rotations := form.Size(10, 20, 50), form.Size(6, 8, 120)
-	issuer := trusttest.Serve(t)
-	k := newClusterKit(t, 3)
+// trustedCluster is three instances that trust an issuer, whose keys they fetch each period: jobs of
+// octo are the identity ci, which may use /default.
+func trustedCluster(t *testing.T, period time.Duration) (k *clusterKit, issuer *trusttest.Server, endpoints []string) {
+	t.Helper()
+	issuer, k = trusttest.Serve(t), newClusterKit(t, 3)
 	k.change = func(_ string, c *server.Config) {
 		c.Auth, c.AdminToken, c.IssuerPeriod = true, rootSecret, period
 	}
 	names := []string{"a", "b", "c"}
 	k.startAll(names...)
 	k.await("a stable cluster", stable(3, 3))
-	var endpoints []string
 	for _, n := range names {
 		endpoints = append(endpoints, k.server(n).Addr())
 	}
-	open := func(get func(context.Context) ([]byte, error)) *client.Client {
-		t.Helper()
-		c, err := client.Open(t.Context(), client.Config{Endpoints: endpoints, GetToken: get})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		return c
+	c, err := client.Open(t.Context(), client.Config{Endpoints: endpoints, Token: []byte(rootSecret)})
+	if err != nil {
+		t.Fatal(err)
 	}
-	root := admin.New(open(func(context.Context) ([]byte, error) { return []byte(rootSecret), nil }))
+	t.Cleanup(func() { _ = c.Close() })
+	root := admin.New(c)
 	made, err := root.CreateTrust(t.Context(), admin.Trust{Name: "ci", Issuer: issuer.URL, Audience: trusttest.Audience,
 		CA: string(issuer.CA)})
 	if err != nil || made.Problem != "" || len(made.KeyIDs) != 0 && made.KeysAtMS == 0 {
@@ -56,13 +47,76 @@ func TestKeysRotate(t *testing.T) {
 	}
 	addRule(t, root, "repository", "octo/*", "ci")
 	grant(t, root, "ci", "/default", "use")
+	return k, issuer, endpoints
+}
+
+// counts reports whether an instance takes a token.
+func (k *clusterKit) counts(name, token string) bool {
+	v := k.server(name).Requests.Auth()
+	_, _, err := v.Authenticate(auth.Credentials{Token: []byte(token)}, time.Now(), true)
+	return err == nil
+}
+
+// TestIssuerAway: while an issuer does not answer as often as it is asked in an hour, no instance
+// refuses or closes what it took before: not another leader of the meta shard, and not an instance
+// that starts meanwhile.
+func TestIssuerAway(t *testing.T) {
+	form.SkipUntil(t, form.Full, "TestAway has the hour, for one instance")
+	t.Parallel()
+	k, issuer, _ := trustedCluster(t, 20*time.Millisecond)
 	token := func() string { return issuer.Token(t, "job", time.Hour, ofOcto) }
-	// counts reports whether an instance takes a token.
-	counts := func(name, token string) bool {
-		v := k.server(name).Requests.Auth()
-		_, _, err := v.Authenticate(auth.Credentials{Token: []byte(token)}, time.Now(), true)
-		return err == nil
+	former := token()
+	taken := make(map[string]*raw)
+	for _, n := range k.names() {
+		await.True(t, "the keys at "+n, func() bool { return k.counts(n, former) })
+		taken[n] = as(t, k.server(n), former)
 	}
+	issuer.Stop()
+	fails := func() {
+		t.Helper()
+		await.True(t, "the fetches of an hour to fail", func() bool {
+			s := k.server(k.governs())
+			if s == nil {
+				return false
+			}
+			_, line, _ := strings.Cut(scrape(s), "\nsignalbox_trust_key_fetch_failures_total{trust=\"ci\"} ")
+			line, _, _ = strings.Cut(line, "\n")
+			n, _ := strconv.Atoi(line)
+			return n >= 60
+		})
+	}
+	fails()
+	k.moveGovernor()
+	fails()
+	restarted := ""
+	for _, n := range k.names() {
+		if n != k.governs() {
+			restarted = n
+		}
+	}
+	k.kill(restarted)
+	k.must(restarted, "a", "b", "c")
+	await.True(t, "the keys at the instance that starts", func() bool { return k.counts(restarted, former) })
+	for _, n := range k.names() {
+		as(t, k.server(n), former)
+		as(t, k.server(n), token())
+		if n != restarted {
+			taken[n].must(protocol.KindMap, 0, &protocol.MapRequest{}, &protocol.MapReply{})
+		}
+	}
+}
+
+// TestKeysRotate: an issuer replaces its keys each second, another instance leads the meta shard,
+// the one that leads is killed, and clients with locks lose none. When one instance does not take a
+// former key any more, no instance takes it or serves a connection that came in by it, within a
+// second.
+func TestKeysRotate(t *testing.T) {
+	form.SkipUntil(t, form.Full, "TestPlatformTokenExpires keeps a lease over tokens, and TestPeriod has rotations")
+	t.Parallel()
+	clients, rotations := form.Size(10, 20, 50), form.Size(6, 8, 120)
+	k, issuer, endpoints := trustedCluster(t, 200*time.Millisecond)
+	token := func() string { return issuer.Token(t, "job", time.Hour, ofOcto) }
+	counts := func(name, token string) bool { return k.counts(name, token) }
 	everywhere := func(what string, want bool, token string) {
 		t.Helper()
 		for _, n := range k.names() {
@@ -135,7 +189,11 @@ func TestKeysRotate(t *testing.T) {
 			t.Errorf("lease %d ended: %v", i, context.Cause(l.Context()))
 		}
 	}
-	check := open(func(context.Context) ([]byte, error) { return []byte(token()), nil })
+	check, err := client.Open(t.Context(), client.Config{Endpoints: endpoints, Token: []byte(token())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = check.Close() })
 	node, err := check.Node(t.Context(), "/default")
 	if err != nil {
 		t.Fatal(err)
