@@ -115,6 +115,7 @@ func TestUnknownKeysDelayNobody(t *testing.T) {
 	as(t, s, good)
 	issuer.Hangs.Store(true)
 	issuer.Rotate(t)
+	await.True(t, "a fetch that hangs", func() bool { return issuer.Hung.Load() > 0 })
 	for i := range 60 { // one after the other they take minutes
 		dial(t, s).send(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: 1,
 			Token: []byte(issuer.Token(t, fmt.Sprint(i), time.Hour, nil))})

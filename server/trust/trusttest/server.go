@@ -17,8 +17,9 @@ type Server struct {
 	URL string // its tokens' iss
 	CA  []byte // PEM of its certificate
 
-	Stop  func()      // nobody answers any more
-	Hangs atomic.Bool // questions are not answered
+	Stop  func()       // nobody answers any more
+	Hangs atomic.Bool  // questions are not answered
+	Hung  atomic.Int32 // so many are not
 
 	mu     sync.Mutex
 	issuer *Issuer
@@ -30,6 +31,7 @@ func Serve(t testing.TB) *Server {
 	s := &Server{issuer: New(t)}
 	h := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.Hangs.Load() {
+			s.Hung.Add(1)
 			<-r.Context().Done()
 			return
 		}
