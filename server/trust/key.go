@@ -3,7 +3,6 @@ package trust
 import (
 	"bytes"
 	"cmp"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -12,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json"
@@ -30,12 +30,10 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.PS256, jose.ES256, j
 // uses are those of keys that sign tokens; jwt-svid is that of SPIFFE's bundles.
 var uses = []string{"", "sig", "jwt-svid"}
 
-type thumbprint [32]byte
-
 type key struct {
 	jose.JSONWebKey
 	algorithms []jose.SignatureAlgorithm // that may be used with it
-	thumbprint thumbprint
+	text       string                    // as the cluster keeps it
 }
 
 // ReadKeys reads a JSON Web Key Set, and returns the keys that may sign tokens as the cluster keeps
@@ -45,13 +43,12 @@ func ReadKeys(set []byte) (kept []byte, list []protocol.AuthTrustKey, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	var out jose.JSONWebKeySet
+	var texts []string
 	for _, k := range keys {
-		out.Keys = append(out.Keys, k.JSONWebKey)
+		texts = append(texts, k.text)
 		list = append(list, protocol.AuthTrustKey{ID: k.KeyID, Type: keyType(k.Key)})
 	}
-	kept, err = json.Marshal(out)
-	return kept, list, err
+	return []byte(`{"keys":[` + strings.Join(texts, ",") + "]}"), list, nil
 }
 
 func parseKeys(set []byte) (keys []key, err error) {
@@ -80,19 +77,19 @@ func parseKeys(set []byte) (keys []key, err error) {
 		if len(kinds) == 0 || !slices.Contains(uses, k.Use) {
 			continue
 		}
-		sum, err := k.Thumbprint(crypto.SHA256)
+		k = jose.JSONWebKey{Key: k.Key, KeyID: k.KeyID, Algorithm: k.Algorithm, Use: k.Use}
+		kept, err := k.MarshalJSON()
 		if err != nil {
 			return nil, fmt.Errorf("key %d cannot be read: %w", i+1, err)
 		}
-		keys = append(keys, key{jose.JSONWebKey{Key: k.Key, KeyID: k.KeyID, Algorithm: k.Algorithm, Use: k.Use}, kinds,
-			thumbprint(sum)})
+		keys = append(keys, key{k, kinds, string(kept)})
 	}
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("none of its %d keys can sign a token here; RSA of %d to %d bits, P-256, P-384 and Ed25519 can",
 			len(raw.Keys), minRSA, jose.MaxRSAModulusBits)
 	}
 	slices.SortStableFunc(keys, func(a, b key) int {
-		return cmp.Or(cmp.Compare(a.KeyID, b.KeyID), bytes.Compare(a.thumbprint[:], b.thumbprint[:]))
+		return cmp.Or(cmp.Compare(a.KeyID, b.KeyID), cmp.Compare(a.text, b.text))
 	})
 	return keys, nil
 }

@@ -159,9 +159,6 @@ func show(v any) string {
 	if v == nil {
 		return "missing"
 	}
-	text, err := json.Marshal(v)
-	if err != nil || len(text) > 200 {
-		return "long"
-	}
-	return string(text)
+	text, _ := json.Marshal(v) // it was decoded
+	return fmt.Sprintf("%.200s", text)
 }

@@ -141,9 +141,7 @@ func (s *Set) Check(token []byte, now time.Time) (*Subject, error) {
 func (s *Set) Holds(x *Subject) bool {
 	return slices.ContainsFunc(s.sources, func(o source) bool {
 		return o.Name == x.Trust && o.Issuer == x.by.Issuer && o.Audience == x.by.Audience && o.SPIFFE == x.by.SPIFFE &&
-			(x.key == nil || slices.ContainsFunc(o.keys, func(k key) bool {
-				return k.thumbprint == x.key.thumbprint && k.KeyID == x.KeyID
-			})) &&
+			(x.key == nil || slices.ContainsFunc(o.keys, func(k key) bool { return k.text == x.key.text })) &&
 			len(o.Rules) >= x.Rule && slices.EqualFunc(o.Rules[:x.Rule], x.by.Rules[:x.Rule], SameRule)
 	})
 }

@@ -72,7 +72,7 @@ var trustFaults = []plantedFault{
 	},
 	{
 		"another-key-of-its-name", "server/trust/trust.go",
-		[]string{"k.thumbprint == x.key.thumbprint && k.KeyID == x.KeyID", "k.KeyID == x.KeyID"},
+		[]string{"k.text == x.key.text", "k.KeyID == x.KeyID"},
 		"server/trust", "TestHolds", "",
 	},
 	{
