@@ -38,6 +38,8 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	    a new leadership, which knows nothing; the same after a move of the bucket
 //	drain
 //	    somebody has used all that the leader's own buckets had
+//	from-backup
+//	    the tree is one of a backup, in a cluster that is restored from it
 //	tick, state, restore
 //
 // The lines of a refresh end with why the client has what it has.
@@ -230,6 +232,9 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		for i := range x.leases.nodes {
 			x.leases.nodes[i].bucket = bucket{at: x.now}
 		}
+	case "from-backup":
+		x.tree.SkipRevisions(func(r uint64) uint64 { return r + 10 })
+		x.version++
 	case "restore":
 		tree, err := Decode(x.tree.Append(nil))
 		if err != nil {

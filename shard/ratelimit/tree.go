@@ -145,8 +145,12 @@ func (t *Tree) Root() string {
 func (t *Tree) Revision() uint64 { return t.revision }
 
 // SkipRevisions moves the revision on to what next gives for it, in a tree that was read from a
-// backup: a revision that was given out after the backup must not name another configuration.
-func (t *Tree) SkipRevisions(next func(uint64) uint64) { t.revision = next(t.revision) }
+// backup: a revision that was given out after the backup must not name another configuration. Sessions
+// that joined after the backup may have used any resource, so none of them counts as unused.
+func (t *Tree) SkipRevisions(next func(uint64) uint64) {
+	t.revision = next(t.revision)
+	t.lastLeft = t.clock
+}
 
 func (t *Tree) find(path string) (i int, ok bool) {
 	return slices.BinarySearchFunc(t.resources, path, func(r resource, path string) int { return strings.Compare(r.path, path) })

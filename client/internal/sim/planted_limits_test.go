@@ -37,6 +37,11 @@ var limitFaults = []plantedFault{
 		[]string{"unused && r.created > tree.lastLeft;", "unused;"},
 		"shard/ratelimit", "TestScripts", "",
 	},
+	{ // sessions that joined after the backup may have used it
+		"limit-rested-from-backup", "shard/ratelimit/tree.go",
+		[]string{"t.lastLeft = t.clock\n}\n\nfunc (t *Tree) find(", "}\n\nfunc (t *Tree) find("},
+		"shard/ratelimit", "TestScripts", "",
+	},
 	{ // another leader may have begun since
 		"limit-until-unconfirmed", "shard/ratelimit/remote.go",
 		[]string{"l.confirmed = now\n", "l.confirmed = l.now\n"},
