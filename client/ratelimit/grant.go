@@ -93,7 +93,8 @@ func (m *machine) request(now int64, c *call, a *ask) {
 	m.send(now, action{kind: doAcquire, part: p, msg: q, call: c, ask: a})
 }
 
-// withdraw ends an ask whose units are not wanted any more.
+// withdraw ends an ask whose units are not wanted any more. Its number stays among those that are wanted until the
+// server has answered: a refresh that overtakes this request would take the units for ones that were used.
 func (m *machine) withdraw(now int64, a *ask) {
 	if !a.open && !a.granted {
 		return
@@ -106,8 +107,8 @@ func (m *machine) withdraw(now int64, a *ask) {
 		return
 	}
 	a.granted = false
-	m.unwant(a)
 	if p.session == 0 {
+		m.unwant(p, a.seq)
 		return
 	}
 	p.back = a.seq
@@ -145,13 +146,13 @@ func (m *machine) used(a *ask) {
 		a.part.used = append(a.part.used, a.seq)
 	}
 	a.granted = false
-	m.unwant(a)
+	m.unwant(a.part, a.seq)
 }
 
 // unwant notes that nothing of an acquire is wanted any more.
-func (m *machine) unwant(a *ask) {
-	if i, ok := slices.BinarySearch(a.part.wanted, a.seq); ok {
-		m.wanted, a.part.wanted = m.wanted-1, slices.Delete(a.part.wanted, i, i+1)
+func (m *machine) unwant(p *part, seq uint64) {
+	if i, ok := slices.BinarySearch(p.wanted, seq); ok {
+		m.wanted, p.wanted = m.wanted-1, slices.Delete(p.wanted, i, i+1)
 	}
 }
 

@@ -51,7 +51,7 @@ type part struct {
 	active  []*leaf // those of which something is to be done; 10,000 that rest cost nothing
 	opening []*leaf // those that the server is to describe, and of which nobody has called any
 	byPath  map[string]*leaf
-	closed  []protocol.LimitLeaf // to be reported
+	closed  []closedLeaf // to be reported
 
 	joined, before      bool
 	joining, refreshing bool
@@ -74,13 +74,26 @@ type part struct {
 	opened              chan struct{}
 
 	back   uint64   // number of the latest acquire that was withdrawn, until the server knows
-	wanted []uint64 // numbers of acquires that are wanted: the server holds them, or their units are to be used
+	wanted []uint64 // numbers of acquires that are wanted: the server holds them, or their units are used or go back
 	used   []uint64 // numbers of acquires whose units were used, which the server does not know yet
 	clock  leaderClock
 
 	refreshes, failed, acquires uint64
 
 	driver any // the driver's; the machine does not look at it
+}
+
+// closedLeaf is a leaf that nobody uses any more. The server forgets all units of it, so it is reported behind those
+// that go back.
+type closedLeaf struct {
+	protocol.LimitLeaf
+	behind uint64 // the acquire that was withdrawn last
+}
+
+// canClose reports whether the server has the units that went back before a leaf was closed.
+func (p *part) canClose(x closedLeaf) bool {
+	_, wanted := slices.BinarySearch(p.wanted, x.behind)
+	return !wanted
 }
 
 // actionKind is what the driver is to do.
@@ -169,8 +182,8 @@ func (m *machine) release(now int64, l *leaf, err error) (left chan struct{}) {
 	p.leaves[last] = nil
 	p.leaves = p.leaves[:last]
 	delete(p.byPath, l.path)
-	p.closed = append(p.closed, protocol.LimitLeaf{Path: []byte(l.path), Closed: true, Allowed: l.allowed.Load(),
-		Denied: l.denied.Load(), Waited: l.waited.Load(), Impossible: l.impossible.Load()})
+	p.closed = append(p.closed, closedLeaf{protocol.LimitLeaf{Path: []byte(l.path), Closed: true, Allowed: l.allowed.Load(),
+		Denied: l.denied.Load(), Waited: l.waited.Load(), Impossible: l.impossible.Load()}, p.back})
 	p.due = now
 	if len(p.leaves) == 0 {
 		p.leaving = true
@@ -557,7 +570,7 @@ func (m *machine) answered(now int64, a *action, reply protocol.Message, err err
 		if err != nil {
 			for _, x := range a.msg.(*protocol.LimitRefresh).Leaves {
 				if x.Closed {
-					p.closed = append(p.closed, x)
+					p.closed = append(p.closed, closedLeaf{LimitLeaf: x})
 				}
 			}
 			for _, l := range a.leaves {
@@ -572,7 +585,9 @@ func (m *machine) answered(now int64, a *action, reply protocol.Message, err err
 	case doAcquire:
 		m.acquired(now, a, reply, err)
 	case doBack:
-		if p.back == a.msg.(*protocol.LimitAcquire).Back {
+		back := a.msg.(*protocol.LimitAcquire).Back
+		m.unwant(p, back)
+		if p.back == back {
 			p.back = 0
 		}
 	}

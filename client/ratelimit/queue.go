@@ -274,7 +274,7 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 	x.closed()
 	x.granted, x.grant = granted, g
 	if !granted {
-		m.unwant(x)
+		m.unwant(p, x.seq)
 	} else if !p.usable(now, &g) {
 		m.withdraw(now, x)
 		granted = false

@@ -10,7 +10,7 @@ import (
 // refreshAt is when the next refresh is due.
 func (p *part) refreshAt(now int64) int64 {
 	at := p.sent + idleRefresh
-	if len(p.closed) > 0 || p.leaving {
+	if p.leaving && len(p.closed) == 0 || slices.ContainsFunc(p.closed, p.canClose) {
 		at = p.sent
 	}
 	for _, l := range p.active {
@@ -118,12 +118,15 @@ func (m *machine) refresh(now int64, p *part) {
 		a.leaves = append(a.leaves, l)
 		q.Leaves = append(q.Leaves, l.report(now))
 	}
-	for len(p.closed) > 0 && len(q.Leaves) < protocol.MaxLimitLeaves {
-		if x := p.closed[0]; p.byPath[string(x.Path)] == nil {
-			q.Leaves = append(q.Leaves, x)
+	p.closed = slices.DeleteFunc(p.closed, func(x closedLeaf) bool {
+		if len(q.Leaves) == protocol.MaxLimitLeaves || !p.canClose(x) {
+			return false
 		}
-		p.closed = p.closed[1:]
-	}
+		if p.byPath[string(x.Path)] == nil {
+			q.Leaves = append(q.Leaves, x.LimitLeaf)
+		}
+		return true
+	})
 	// A leader that is named waits for no lease of this session any more: the last ones are in
 	// here.
 	rest := p.active[len(a.leaves):]

@@ -38,6 +38,8 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	    nobody answers. Answers are to the oldest request, of the root if there is one
 //	notice [changed]
 //	    the server asks for a refresh
+//	slow-backs | backed
+//	    what gives units back is answered by backed alone, and at once before
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/scripts", func(t *testing.T, path string) {
 		x := &scriptRunner{now: 1e9, leaves: map[string]*leaf{}, calls: map[*call]int{}}
@@ -66,6 +68,7 @@ type scriptRunner struct {
 	calls  map[*call]int
 	list   []*call
 	sent   []action // that are not answered
+	slow   bool     // what gives units back is not answered at once
 	b      strings.Builder
 }
 
@@ -183,6 +186,11 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 	case "joined", "left":
 		a, _ := x.take(t, line, words[1:], doJoin, doLeave)
 		x.m.answered(x.now, a, &protocol.Empty{}, nil)
+	case "slow-backs":
+		x.slow = true
+	case "backed":
+		a, _ := x.take(t, line, words[1:], doBack)
+		x.m.answered(x.now, a, &protocol.LimitAcquireReply{}, nil)
 	case "failed":
 		a, _ := x.take(t, line, words[1:], doJoin, doLeave, doRefresh, doAcquire)
 		x.m.answered(x.now, a, nil, protocol.Errorf(protocol.StatusUnavailable, "nobody answers"))
@@ -282,8 +290,14 @@ func (x *scriptRunner) drain() {
 	for i := range out {
 		a := &out[i]
 		x.say("  %d ms: %s", x.now/1e6-1000, describeAction(a))
-		if a.kind != doBack {
+		if a.kind != doBack || x.slow {
 			x.sent = append(x.sent, *a)
+		}
+	}
+	for i := range out {
+		if a := &out[i]; a.kind == doBack && !x.slow {
+			x.m.answered(x.now, a, &protocol.LimitAcquireReply{}, nil)
+			x.drain()
 		}
 	}
 }
