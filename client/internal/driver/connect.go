@@ -206,26 +206,34 @@ func (d *Driver) worst(ctx context.Context, failed []error) error {
 	default:
 		return fmt.Errorf("%w: no address is known", core.ErrUnreachable)
 	}
-	var passing, mistake error
+	return worstOf(failed, d.engine.Map() != nil, d.engine.IsConnected())
+}
+
+// worstOf is worst of a client that was connected before, or is. An instance that refuses the token
+// or the certificate says more than an address that is down or has changed hands.
+func worstOf(failed []error, before, connected bool) error {
+	var passing, mistake, refusal error
 	for _, err := range failed {
 		switch {
 		case core.IsPermanent(err):
 			return err
-		case disagreesOnTLS(err) && d.engine.Map() == nil:
+		case disagreesOnTLS(err) && !before:
 			return core.Permanent(err)
-		case errors.Is(err, core.ErrHandshake), errors.Is(err, protocol.StatusUnauthenticated):
+		case disagreesOnTLS(err), errors.Is(err, protocol.StatusUnauthenticated):
+			refusal = err
+		case errors.Is(err, core.ErrHandshake):
 			mistake = err
 		default:
 			passing = err
 		}
 	}
-	if passing == nil && (d.engine.Map() == nil || errors.Is(mistake, core.ErrOtherCluster) && !d.engine.IsConnected()) {
-		return core.Permanent(mistake)
+	if passing == nil && (!before || refusal == nil && errors.Is(mistake, core.ErrOtherCluster) && !connected) {
+		return core.Permanent(cmp.Or(refusal, mistake))
 	}
-	if d.engine.Map() != nil && errors.Is(mistake, core.ErrHandshake) {
-		return fmt.Errorf("%w: %w", core.ErrUnreachable, cmp.Or(passing, mistake)) // it was right before: one address has changed hands
+	if before {
+		mistake = cmp.Or(passing, mistake) // it was right before: one address has changed hands
 	}
-	return fmt.Errorf("%w: %w", core.ErrUnreachable, cmp.Or(mistake, passing))
+	return fmt.Errorf("%w: %w", core.ErrUnreachable, cmp.Or(refusal, mistake, passing))
 }
 
 // connectTo makes a connection to one address. If the token is refused and another one is given by

@@ -82,3 +82,27 @@ func TestWorst(t *testing.T) {
 		}
 	}
 }
+
+// TestWorstOfTheConnected: of a client that was connected, an address that is down or has changed
+// hands does not hide that an instance refuses it.
+func TestWorstOfTheConnected(t *testing.T) {
+	down, wrong := errors.New("connection refused"), fmt.Errorf("%w: it speaks HTTP", core.ErrHandshake)
+	token := &protocol.Error{Status: protocol.StatusUnauthenticated, Message: "token has expired"}
+	untrusted := diagnose("b", true, x509.UnknownAuthorityError{}, nil)
+	for name, x := range map[string]struct {
+		failed []error
+		is     error
+	}{
+		"a token":                    {[]error{token}, token},
+		"a token, beside one down":   {[]error{token, down}, token},
+		"a token, beside others":     {[]error{token, wrong, down}, token},
+		"untrusted, beside one down": {[]error{down, untrusted}, untrusted},
+		"untrusted, beside others":   {[]error{untrusted, down, wrong}, untrusted},
+		"wrong, beside one down":     {[]error{down, wrong}, down},
+		"wrong":                      {[]error{wrong}, wrong},
+	} {
+		if err := worstOf(x.failed, true, false); !errors.Is(err, x.is) || !errors.Is(err, core.ErrUnreachable) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
