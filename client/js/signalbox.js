@@ -144,7 +144,7 @@ export class Lease {
     get held() {
         const ends = !this.over.signal.aborted && left(this.belief) <= 0;
         if (ends)
-            this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, { loss: lossOf(this.asked.failure, this.claim.ttl) }, this.asked.failure));
+            this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, { loss: lossOf(this.asked, this.belief.sent, this.claim.ttl) }, this.asked.failure));
         return !this.over.signal.aborted;
     }
     get signal() { void this.held; return this.lost.signal; }
@@ -200,8 +200,9 @@ export class Lease {
     }
 }
 const causes = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded" };
-/** Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran. */
-const lossOf = (e, ttl) => ({ cause: e && causes[e.status] || "unknown", since_ms: ttl, stood_ms: 0, steps: e ? [e.message] : [], advice: "" });
+/** Why a lease was not renewed, if the last failure came in time: else it is not known whether the program ran. */
+const lossOf = ({ failure: e, ran }, sent, ttl) => ({ since_ms: Math.round(since(sent)), stood_ms: 0, advice: "",
+    cause: ran && since(ran) < ttl / 3 + 500 && e && (e.status || e instanceof Unavailable) && causes[e.status] || "unknown", steps: e ? [e.message] : [] });
 const givenSessions = new Map(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */
 class Claim {
@@ -334,6 +335,7 @@ export class Connection {
             return { status: r.status, kind, code: problem ? code : "", etag, body, document, sent, retryAfter };
         }
         finally {
+            a.ran = since(sent) < limit + 500 ? moment() : undefined;
             clearTimeout(timer);
             forget();
         }

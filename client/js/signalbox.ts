@@ -135,7 +135,7 @@ interface Ask {
   within?: number; pause?: number; // for how long the request is repeated, and the longest pause between
   once?: boolean; // it is not repeated if it may have taken effect
   background?: boolean; // it keeps no program alive, and goes on when the connection is closed
-  failure?: SignalboxError; // set: why the last attempt failed
+  failure?: SignalboxError; ran?: Moment | undefined; // why the last attempt failed, and when one ended in time last
 }
 
 /** What an answer in a state says of the session. */
@@ -166,7 +166,7 @@ export class Lease implements AsyncDisposable {
   /** Whether it may be relied on now. It looks at the clock. */
   get held(): boolean {
     const ends = !this.over.signal.aborted && left(this.belief) <= 0;
-    if (ends) this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, { loss: lossOf(this.asked.failure, this.claim.ttl) }, this.asked.failure));
+    if (ends) this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, { loss: lossOf(this.asked, this.belief.sent, this.claim.ttl) }, this.asked.failure));
     return !this.over.signal.aborted;
   }
   get signal(): AbortSignal { void this.held; return this.lost.signal; }
@@ -216,9 +216,9 @@ export class Lease implements AsyncDisposable {
 }
 
 const causes: Record<number, string> = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded" };
-/** Why a lease was not renewed, as far as the last failure tells: without one it is not known whether the program ran. */
-const lossOf = (e: SignalboxError | undefined, ttl: number): Loss => (
-  { cause: e && causes[e.status] || "unknown", since_ms: ttl, stood_ms: 0, steps: e ? [e.message] : [], advice: "" });
+/** Why a lease was not renewed, if the last failure came in time: else it is not known whether the program ran. */
+const lossOf = ({ failure: e, ran }: Ask, sent: Moment, ttl: number): Loss => ({ since_ms: Math.round(since(sent)), stood_ms: 0, advice: "",
+  cause: ran && since(ran) < ttl / 3 + 500 && e && (e.status || e instanceof Unavailable) && causes[e.status] || "unknown", steps: e ? [e.message] : [] });
 const givenSessions = new Map<string | undefined, Claim>(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */
 class Claim {
@@ -336,8 +336,8 @@ export class Connection implements AsyncDisposable {
       const etag = tag ? `"${tag}"` : "", retryAfter = 1000 * Number(head("Retry-After")) || 0;
       return { status: r.status, kind, code: problem ? code : "", etag, body, document, sent, retryAfter };
     } finally {
-      clearTimeout(timer);
-      forget();
+      a.ran = since(sent) < limit + 500 ? moment() : undefined;
+      clearTimeout(timer); forget();
     }
   }
   /** Acquires a lock. Throws NotAcquired after `wait`. */

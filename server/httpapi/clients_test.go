@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ type wire struct {
 	mute    atomic.Bool  // answers are not carried
 	away    atomic.Bool  // connections are refused, and those that there are break
 	late    atomic.Int64 // milliseconds that bytes take each way
+	asked   atomic.Int64 // times that something came from the caller
 	answers atomic.Int64
 
 	mu    sync.Mutex
@@ -81,6 +83,9 @@ func (w *wire) carry(to, from net.Conn, answer bool) {
 	b := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(b)
+		if !answer && n > 0 {
+			w.asked.Add(1)
+		}
 		for w.stopped.Load() && err == nil {
 			// What came is kept, and nothing more is read, until the connection is closed.
 			_, _ = io.Copy(io.Discard, from)
@@ -248,6 +253,7 @@ var lies = map[string]func(http.ResponseWriter, *http.Request) bool{
 type driven struct {
 	t        *testing.T
 	in       io.WriteCloser
+	process  *os.Process
 	language string
 	mine     string // what the names of this test begin with
 	mu       sync.Mutex
@@ -262,6 +268,7 @@ type said struct {
 	Held, Lost           bool
 	Cause, Error, Data   string
 	Loss                 string
+	Since                int
 	Detail               string
 	Lines                []string
 	More, Caused, InTime bool
@@ -302,7 +309,7 @@ func drive(t *testing.T, language string) *driven {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	d := &driven{t: t, in: in, language: language, waits: make(map[int]chan said)}
+	d := &driven{t: t, in: in, process: cmd.Process, language: language, waits: make(map[int]chan said)}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -459,6 +466,23 @@ var clientCases = []clientCase{
 		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); a.Held || !a.Lost || a.Cause != "LeaseLost" ||
 			a.Loss != "unreachable" {
 			t.Errorf("after its other gateway stopped: %+v", a)
+		}
+	}},
+	{"a program that stood still blames no gateway", false, func(t *testing.T, d *driven, _ *servertest.Server, s *site, one, _ *wire) {
+		d.do(command{"do": "connect", "as": "n", "addresses": []string{one.url()}})
+		d.lock("n", "x", "jobs", 6000)
+		one.mute.Store(true)
+		asked := one.asked.Load()
+		until(t, "a renewal is under way again", func() bool { return one.asked.Load() > asked+1 })
+		if a := d.do(command{"do": "held", "lease": "x"}); !a.Held {
+			t.Skipf("the machine is so slow that it has ended: %+v", a)
+		}
+		_ = d.process.Signal(syscall.SIGSTOP)
+		until(t, "the session has ended", func() bool { owners, _ := d.owners(s, "jobs"); return owners == 0 })
+		one.mute.Store(false)
+		_ = d.process.Signal(syscall.SIGCONT)
+		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); !a.Lost || a.Loss != "unknown" || a.Since <= 6000 {
+			t.Errorf("after it was stopped: %+v", a)
 		}
 	}},
 	{"a session that somebody ends is lost", false, func(t *testing.T, d *driven, _ *servertest.Server, s *site, one, two *wire) {

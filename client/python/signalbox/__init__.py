@@ -64,9 +64,6 @@ def _error(code: str, text: str, status: int, document: Dict[str, Any], kind: An
     e.code, e.status, e.document, e.sent, e.__cause__, e.loss = code, status, document, not code, cause, document.get("loss") or {}
     if isinstance(e, NotAcquired): e.holders = [x for x in document.get("holders") or [] if isinstance(x, dict)]
     return e
-def _loss(e: Any, ttl: float) -> Dict[str, Any]:  # of the last failure: without one it is not known whether the program ran
-    cause = {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded"}.get(e.status if isinstance(e, Error) else 0, "unknown")
-    return {"cause": cause if e else "unknown", "since_ms": int(1000 * ttl), "stood_ms": 0, "steps": [str(e)] if e else [], "advice": ""}
 def _whole(d: Dict[str, Any], key: str, least: int = 0, most: float = 2**53) -> bool: return type(d.get(key)) is int and least <= d[key] <= most
 def _judge(a: _Answer, takes: Sequence[int], kind: str, fits: Fits, where: str) -> _Answer:
     """Returns a gateway's whole answer, or raises its error. Anything else, such as a login page, is Unavailable: the next one is asked."""
@@ -100,6 +97,7 @@ class _Lease:
     cause: Optional[BaseException] = None
     _state, _until, _due, _pause = "new", 0.0, math.inf, 0.05  # new, held, lost or released; belief; next request
     _known, _failure = False, None  # type: bool, Optional[Exception]  # known: a gateway has told of the session
+    _renewed, _began, _ran = 0.0, 0.0, -math.inf  # the request that renewed it, the next one, and when a failure came in time
     def __init__(self, core: Any, name: Name, query: Query, ttl: float, wait: float, holder: str, hold: float, data: bytes) -> None:
         if not (1 <= ttl <= 1500 and ttl == round(ttl) and wait >= 0):
             raise ValueError("ttl is %r and wait %r; ttl is whole seconds from 1 to 1500, wait 0 or more" % (ttl, wait))
@@ -112,7 +110,11 @@ class _Lease:
         if self._state == "held" and _now() >= self._until: self._end("lost", self._late())
         return self._state == "held"
     def _late(self) -> Error:
-        return _error("", "%r was not renewed in time; acquire it again" % (self.name,), 0, {"loss": _loss(self._failure, self.ttl)}, LeaseLost, self._failure)
+        e, ran = self._failure, _now() - self._ran < self.ttl / 3 + 0.5  # else it is not known whether the program ran
+        status = e.status if ran and isinstance(e, Error) and (e.status or isinstance(e, Unavailable)) else -1
+        loss = {"cause": {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded"}.get(status, "unknown"),
+                "since_ms": int(1000 * (_now() - self._renewed)), "stood_ms": 0, "steps": [str(e)] if e else [], "advice": ""}
+        return _error("", "%r was not renewed in time; acquire it again" % (self.name,), 0, {"loss": loss}, LeaseLost, e)
     def _end(self, state: str, cause: Optional[BaseException] = None, owed: bool = True) -> None:
         """Ends what is held, or a try to get it, once. What is owed is given back in the background."""
         core = self._core
@@ -141,7 +143,7 @@ class _Lease:
         told = min(a.document["waited_ms"] / 1000, _now() - a.sent) + a.document["expires_in_ms"] / 1000
         with self._core._lock:
             if self._state in ("new", "held"):
-                self._until, self._pause, self._failure = max(self._until, a.sent + told), 0.05, None
+                self._until, self._pause, self._failure, self._renewed = max(self._until, a.sent + told), 0.05, None, a.sent
                 self._due = a.sent + max(self.ttl / 24, min(self.ttl, told) / 3 * random.uniform(0.9, 1))
         if a.document.get("preempt") is True: self.preempted.set()
     def _acquire(self) -> Steps[None]:
@@ -201,7 +203,7 @@ class _Lease:
         except Exception as e:
             gone = isinstance(e, (SessionExpired, LeaseLost))
             if held and (gone or self._state != "held"): return self._end("lost", e)
-            self._failure = None if gone else e
+            self._failure, self._ran = None if gone else e, _now() if _now() - self._began < slack + 0.5 else -math.inf
             # What was said before stands; and while no gateway knows the session, a request may yet arrive and start it.
             if held or gone and not self._known or isinstance(e, Unavailable) or not isinstance(e, Error):
                 self._due, self._pause = _now() + self._pause * random.uniform(0.5, 1), min(2 * self._pause, 1, self.ttl / 12)
@@ -243,7 +245,7 @@ class _Core:
         every, now = [*self._held, *self._owed], _now()
         wake = min([now + 1, *(x._until for x in every if x.held)])
         due = sorted((x for x in every if x._due <= now), key=lambda x: float(x._due))
-        for x in due[:max(0, most)]: x._due, self._busy = math.inf, self._busy + 1
+        for x in due[:max(0, most)]: x._due, x._began, self._busy = math.inf, now, self._busy + 1
         return due[:max(0, most)], max(0, min([wake, *(x._due for x in every if x._due > now)]) - _now())
     def _served(self, lease: _Lease) -> None:
         with self._lock:
@@ -252,8 +254,7 @@ class _Core:
     def _ask(self, method: str, path: str, query: Query = (), *, body: bytes = b"", headers: Dict[str, str] = {}, of: Optional[_Lease] = None,
              takes: Sequence[int] = (200,), kind: str = _JSON, fits: Fits, until: Optional[float] = None, slack: float = 0,
              end: float = math.inf, poll: float = 0, cap: float = 5, again: bool = True) -> Steps[_Answer]:
-        """Sends a request until it is decided, to one gateway after the other, as long as it is not `until`. With `poll` each may
-        wait so long, to `end`; `slack` is the time beside that."""
+        """Asks one gateway after the other until one decides, or `until`: each for `slack`, and `poll` up to `end`."""
         slack = slack or self._timeout / 3
         until = _now() + self._timeout - slack if until is None else until
         pause, tries, sent = 0.05, 0, False
@@ -368,8 +369,7 @@ class Connection(_Core):
                 if time.monotonic() > end: raise TimeoutError("nothing came within %gs" % limit)
             r = c.getresponse()
             n, data = r.length, r.read(_MAX_BODY + 1)
-            if len(data) > _MAX_BODY or (len(data) != n if n is not None else not r.chunked):
-                raise ValueError("the answer is incomplete, or too long")
+            if len(data) > _MAX_BODY or (len(data) != n if n is not None else not r.chunked): raise ValueError("the answer is incomplete, or too long")
         except BaseException as e:
             if c is not None: c.close()
             if isinstance(e, Error) or not isinstance(e, Exception): raise

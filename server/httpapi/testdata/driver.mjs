@@ -52,7 +52,8 @@ async function act(c) {
     if (c.do === "lost" && !lease.signal.aborted) {
       await Promise.race([new Promise((done) => lease.signal.addEventListener("abort", done)), pause(c.wait)]);
     }
-    return { held: lease.held, lost: lease.signal.aborted, cause: lease.signal.reason?.name ?? "", loss: lease.signal.reason?.loss?.cause ?? "" };
+    const { reason } = lease.signal, { cause: loss = "", since_ms: since = 0 } = reason?.loss ?? {};
+    return { held: lease.held, lost: lease.signal.aborted, cause: reason?.name ?? "", loss, since };
   }
   const connection = connections[c.with], name = c.hex === undefined ? c.name : nameOf(Buffer.from(c.hex, "hex"));
   switch (c.do) {

@@ -91,7 +91,7 @@ def do(c):
             except TypeError as e:
                 return {**forked(lease), "detail": str(e)}
         return {"held": lease.held, "lost": lease.lost.is_set(), "cause": type(lease.cause).__name__,
-                "loss": getattr(lease.cause, "loss", {}).get("cause", "")}
+                "loss": getattr(lease.cause, "loss", {}).get("cause", ""), "since": getattr(lease.cause, "loss", {}).get("since_ms", 0)}
     connection = connections[c["with"]]
     name = bytes.fromhex(c["hex"]) if "hex" in c else c.get("name")
     if what == "lock" or what == "semaphore":

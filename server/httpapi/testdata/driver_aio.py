@@ -58,7 +58,7 @@ async def do(c):
         elif what == "lost":
             await asyncio.wait({asyncio.ensure_future(lease.lost.wait())}, timeout=seconds(c, "wait"))
         return {"held": lease.held, "lost": lease.lost.is_set(), "cause": type(lease.cause).__name__,
-                "loss": getattr(lease.cause, "loss", {}).get("cause", "")}
+                "loss": getattr(lease.cause, "loss", {}).get("cause", ""), "since": getattr(lease.cause, "loss", {}).get("since_ms", 0)}
     connection = connections[c["with"]]
     name = bytes.fromhex(c["hex"]) if "hex" in c else c.get("name")
     if what == "lock" or what == "semaphore":
