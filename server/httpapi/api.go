@@ -92,7 +92,7 @@ func New(cfg Config) (*API, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Client.Name = protocol.HTTPClient // audit lines have via=http by it
 	a := &API{cfg: cfg, sessions: make(map[sessionName]*session), own: make(map[string]int),
-		reads: make(map[readKey]*sharedRead), losses: losses{of: make(map[sessionName]noted)}}
+		reads: make(map[readKey]*sharedRead), losses: losses{of: make(map[sessionName]*sessionLosses)}}
 	a.counts.requests, a.counts.refusals = make(map[[3]string]uint64), make(map[string]uint64)
 	a.ctx, a.stop = context.WithCancel(context.Background())
 	a.clients = gateway.NewClients(a.ctx, gateway.ClientsConfig[*callers]{

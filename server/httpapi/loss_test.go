@@ -8,10 +8,10 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// TestLossesAreBounded: the losses of the latest 256 sessions are kept, one of each. That of a session is
-// that of its leases too, and ends when the session begins again.
+// TestLossesAreBounded: the losses of the latest 256 sessions are kept, and of each those of its latest
+// leases. That of a session is that of what it held too, and ends when the session begins again.
 func TestLossesAreBounded(t *testing.T) {
-	api := &API{losses: losses{of: make(map[sessionName]noted)}}
+	api := &API{losses: losses{of: make(map[sessionName]*sessionLosses)}}
 	session := func(i int) *session { return &session{api: api, sessionName: sessionName{name: fmt.Sprint(i)}} }
 	wants := func(i int, lease, cause string) {
 		t.Helper()
@@ -29,11 +29,25 @@ func TestLossesAreBounded(t *testing.T) {
 	wants(0, "x", "preempted")
 	wants(0, "y", "")
 	wants(0, "", "")
+	a.noteLoss("y", lost("deleted"))
+	wants(0, "x", "preempted")
+	wants(0, "y", "deleted")
 	a.noteLoss("y", nil) // held again
 	wants(0, "x", "preempted")
+	wants(0, "y", "")
+	for i := range 100 {
+		a.noteLoss(fmt.Sprint(i), lost("max_hold"))
+	}
+	wants(0, "99", "max_hold")
+	wants(0, "0", "")
+	if n := len(api.losses.of[a.sessionName].list); n != maxNoted {
+		t.Errorf("%d losses of a session are kept", n)
+	}
+	a.noteLoss("x", lost("preempted"))
 	a.noteLoss("", lost("unreachable"))
-	a.noteLoss("x", lost("unknown")) // with its session
-	wants(0, "x", "unreachable")
+	a.noteLoss("z", lost("unknown")) // with its session
+	wants(0, "x", "preempted")
+	wants(0, "z", "unreachable")
 	wants(0, "", "unreachable")
 	a.noteLoss("", errors.New("an error that says nothing"))
 	wants(0, "", "unreachable")
