@@ -42,6 +42,7 @@ func (l *liveness) bind(connID, id, attachEpoch, timeout uint64) {
 		l.sessions.Put(s)
 	}
 	s.timeout = uint32(min(timeout, math.MaxUint32))
+	l.longest = max(l.longest, timeout)
 	s.unqueue()
 	if s.conn == nil || s.conn.id != connID {
 		l.leave(s)

@@ -25,9 +25,11 @@ func (l *liveness) queueDetach(s *session, link protocol.Link) {
 
 // flushDetaches proposes the detaches that are queued, as fast as the limiter permits.
 func (l *liveness) flushDetaches(p *proposals) {
-	for (len(l.detachQueue) > 0 || l.stood > 0 && l.expires) && p.limiter.tokens > 0 {
-		f, body := proposal{stood: l.stood}, shard.DetachBody{Stood: l.stood, StoodAt: l.stoodAt}
-		l.stood = 0
+	for (len(l.detachQueue) > 0 || l.unlogged && l.expires) && p.limiter.tokens > 0 {
+		f, body := proposal{stood: l.unlogged}, shard.DetachBody{}
+		if l.unlogged {
+			body.Stood, body.StoodAt, l.unlogged = l.stood, l.stoodAt, false
+		}
 		for len(l.detachQueue) > 0 && p.limiter.tokens > 0 && len(f.sessions) < MaxExpiries {
 			s := l.detachQueue[0]
 			l.detachQueue[0] = nil

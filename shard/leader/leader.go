@@ -253,7 +253,7 @@ func (l *Leader) Done(now, id uint64, applied bool) {
 	}
 	l.enter(now)
 	if !applied {
-		l.stood = max(l.stood, p.stood)
+		l.unlogged = l.unlogged || p.stood
 	}
 	l.liveness.detachesDone(id, p.sessions, applied)
 	l.remotes.releasesDone(id, p.remotes, applied)

@@ -9,17 +9,19 @@ type leadership struct {
 	stats Stats
 	ready *Ready // what leaves with the next Take
 
-	// stood is for how long the leader has stood still, until stoodAt by log time, which the log does not
-	// know; 0: it knows all. It is logged with the next detach, or while something is to expire.
+	// stood is for how long the leader has stood still, until stoodAt by log time; 0: it has not. If the
+	// log does not know it, it is logged with the next detach, or while something is to expire.
 	stood, stoodAt uint64
+	unlogged       bool
 	expires        bool
+	longest        uint64 // timeout of a session that was attached, in ms
 }
 
 // stoodStill notes that for so long the leader could not run, or no barrier succeeded, if a session may
-// have noticed.
+// have noticed. A longer time counts until no session is left that was silent then.
 func (l *leadership) stoodStill(d uint64) {
-	if d > PauseGap {
-		l.stood, l.stoodAt = max(l.stood, d), l.clock.now()
+	if now := l.clock.now(); d > PauseGap && (d >= l.stood || now-l.stoodAt > l.longest) {
+		l.stood, l.stoodAt, l.unlogged = d, now, true
 	}
 }
 

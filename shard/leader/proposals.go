@@ -19,7 +19,7 @@ type proposal struct {
 	sessions []*session       // of a detach
 	remotes  []*remoteSession // of a CmdRemoteEnded
 	update   *shard.RemoteUpdateBody
-	stood    uint64 // that a detach says
+	stood    bool // a detach says for how long the leader stood still
 }
 
 func newProposals(s *leadership, lastID, now uint64) proposals {

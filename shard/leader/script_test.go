@@ -356,6 +356,9 @@ func (w *harness) command(c Command) string {
 	switch c.Kind {
 	case shard.CmdDetach:
 		b.WriteString("detach")
+		if f.stood {
+			fmt.Fprintf(&b, " stood=%d until %d", w.l.stood, w.l.stoodAt)
+		}
 		for _, s := range f.sessions {
 			fmt.Fprintf(&b, " %s epoch %d heard %d", sessionName(s.id), s.epoch, s.at)
 		}
