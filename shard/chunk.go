@@ -129,6 +129,7 @@ type chunkRecord struct {
 
 	low     uint64
 	answers []answer
+	ending  *protocol.Ending // of an ended session; nil: it is not known
 
 	name, data                []byte
 	limit, version            uint64
@@ -229,6 +230,10 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 			after = a.seq
 			c.answers = append(c.answers, a)
 		}
+		if len(r.Rest) > 0 {
+			c.ending = new(protocol.Ending)
+			varint.Decode(r, func(f *varint.Fields) { EndingFields(f, c.ending) })
+		}
 		return c.id != 0 && len(c.desc) <= maxDescription
 	case chunkSemaphore, chunkQueue:
 		c.node, c.name, c.data = r.Uint(), r.Bytes(varint.NoLimit), r.Bytes(varint.NoLimit)
@@ -319,6 +324,9 @@ func (w *chunkWriter) sessionRecord(p *sessionRecord, withDescription bool, answ
 	f = varint.Append(f, uint64(len(answers)))
 	for i := range answers {
 		f = appendAnswer(f, &answers[i])
+	}
+	if p.ending != nil {
+		f = varint.Encode(f, func(x *varint.Fields) { EndingFields(x, p.ending) })
 	}
 	w.put(chunkSessionRecord, f)
 	w.writtenSessions[p.id] = true

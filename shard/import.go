@@ -228,6 +228,7 @@ func importSessionRecord(m *Machine, r *chunkRecord) {
 		m.sessions.add(p)
 		if r.ended || m.activeHomeBucket(r.id) != nil || m.endedRemotes.Has(r.id, m.logTime) {
 			p.ended = true
+			p.endedAs(r.ending)
 			m.orphaned = append(m.orphaned, p)
 			return
 		}
