@@ -1,7 +1,9 @@
 package busiest
 
 import (
+	"math/bits"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -67,4 +69,116 @@ func (r *Rates) Now() (n Now) {
 		ChangeP50: last.changes.quantile(&first.changes, 0.5), ChangeP99: last.changes.quantile(&first.changes, 0.99),
 		WriteP50: last.writes.quantile(&first.writes, 0.5), WriteP99: last.writes.quantile(&first.writes, 0.99),
 	}
+}
+
+// Latencies counts durations in buckets of at most a quarter of their size, from 1 µs to half an
+// hour. Any goroutine may add to it, for one uncontended addition.
+type Latencies struct {
+	n [latencyBuckets]atomic.Uint64
+}
+
+const latencyBuckets = 128
+
+// Add counts n things that took d each.
+func (l *Latencies) Add(d time.Duration, n int) {
+	l.n[bucketOf(uint64(max(0, d)/time.Microsecond))].Add(uint64(n))
+}
+
+// bucketOf is the bucket of so many µs: four for each power of two.
+func bucketOf(us uint64) int {
+	if us < 4 {
+		return int(us)
+	}
+	power := bits.Len64(us) - 3
+	return min(4*power+int(us>>power), latencyBuckets-1)
+}
+
+// upperBound is the first number of µs above a bucket.
+func upperBound(bucket int) time.Duration {
+	if bucket < 4 {
+		return time.Duration(bucket+1) * time.Microsecond
+	}
+	power := bucket/4 - 1
+	return time.Duration(uint64(bucket%4+5)<<power) * time.Microsecond
+}
+
+// counts are the counts of a moment.
+type counts [latencyBuckets]uint64
+
+func (l *Latencies) counts() (c counts) {
+	for i := range c {
+		c[i] = l.n[i].Load()
+	}
+	return c
+}
+
+// quantile is an upper bound of the share q of what was counted since before, 0 for nothing.
+func (c *counts) quantile(before *counts, q float64) time.Duration {
+	total := uint64(0)
+	for i := range c {
+		total += c[i] - before[i]
+	}
+	if total == 0 {
+		return 0
+	}
+	rank := uint64(float64(total)*q) + 1
+	seen := uint64(0)
+	for i := range c {
+		if seen += c[i] - before[i]; seen >= min(rank, total) {
+			return upperBound(i)
+		}
+	}
+	return 0
+}
+
+// HistoryPeriod is the time from one point of a History to the next, and historyPoints how many it
+// keeps: a quarter of an hour.
+const (
+	HistoryPeriod = 15 * time.Second
+	historyPoints = 60
+)
+
+// Point is a moment of what an instance led.
+type Point struct {
+	Grants            float64 // a second, since the point before
+	Waiters, Sessions int
+	LongestWait       time.Duration
+}
+
+// History keeps the last quarter of an hour of what an instance led. Any goroutine may use it.
+type History struct {
+	mu      sync.Mutex
+	points  [historyPoints]Point // a ring
+	taken   int
+	at      time.Duration // of the last sample
+	granted uint64        // at the last sample
+	begun   bool
+}
+
+// Sample adds a point if HistoryPeriod has passed since the last one. now is monotonic. read returns
+// the grants since the process began, and the other figures of the point; it is called only for a
+// point that is due.
+func (h *History) Sample(now time.Duration, read func() (granted uint64, p Point)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.begun && now-h.at < HistoryPeriod {
+		return
+	}
+	granted, p := read()
+	if h.begun {
+		p.Grants = float64(granted-min(granted, h.granted)) / (now - h.at).Seconds()
+		h.points[h.taken%historyPoints] = p
+		h.taken++
+	}
+	h.begun, h.at, h.granted = true, now, granted
+}
+
+// Points returns the points, the oldest first.
+func (h *History) Points() (list []Point) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i := max(0, h.taken-historyPoints); i < h.taken; i++ {
+		list = append(list, h.points[i%historyPoints])
+	}
+	return list
 }

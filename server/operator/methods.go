@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -402,4 +403,21 @@ func (c *ClusterMethods) planDocument(o governor.Observation, e governor.Explana
 		plan.Waits = append(plan.Waits, protocol.ClusterWait{What: w.What, Why: w.Why, Kind: w.Kind.String()})
 	}
 	return plan
+}
+
+// auditLog answers with the end of this instance's audit log.
+func (c *ClusterMethods) auditLog(in protocol.AuditLogRequest) (any, error) {
+	most := cmp.Or(in.Lines, protocol.DefaultAuditLines)
+	if most < 1 || most > protocol.MaxAuditLines {
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "%d lines are asked for; choose 1 to %d",
+			most, protocol.MaxAuditLines)
+	}
+	lines, err := c.AuditLog(most)
+	switch {
+	case errors.Is(err, audit.ErrOff):
+		err = protocol.Errorf(protocol.StatusNotFound, "%v", err)
+	case errors.Is(err, audit.ErrNoFile):
+		err = protocol.Errorf(protocol.StatusPreconditionFailed, "%v", err)
+	}
+	return protocol.AuditLog{ID: c.Self, Lines: lines}, err
 }

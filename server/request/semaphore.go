@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // semaphoreRequests are the requests that change semaphores. They are decoded and checked here, so
@@ -90,4 +91,27 @@ func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
 		auditRequest(c, "ask_delete", "semaphore deletion requested", t.node, fields...)
 	}
 	submitTarget(c, p, h, t)
+}
+
+// What operators take from clients that work: sessions, and leases of sessions that live. Each has
+// a line of the audit log for the asking, with who and why, and one for each session or lease that
+// it ended, from the instance that leads the shard.
+
+// sessionKill ends a session as an operator.
+func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
+	m := t.message.(*protocol.SessionKill)
+	if rejectWithoutHome(c, p.out, h.Kind, h.ID, m.Session) {
+		return
+	}
+	auditRequest(c, "ask_kill_session", "session kill requested", m.Node, "session", m.Session, "reason",
+		m.Reason)
+	c.submit(p, h, protocol.SessionTier(m.Session), t.command())
+}
+
+// forceRelease takes leases away. Its owners learn in the log's words who did it.
+func forceRelease(c *Client, p *cycle, h protocol.Header, t target) {
+	m := t.message.(*protocol.ForceRelease)
+	auditRequest(c, "ask_force_release", "forced release requested", m.Node,
+		"semaphore", string(m.Name), "token", m.First, "last_token", m.Last, "reason", m.Reason)
+	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Sender: c.identity})
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
@@ -60,4 +62,18 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 	n, err := c.w.Write(b)
 	c.n += uint64(n)
 	return n, err
+}
+
+// Restore imports what a backup has of runs of buckets into the shards that are to own them, which
+// this instance leads: see [backup.Source.Restore].
+func (h *Hosting) Restore(ctx context.Context, from *backup.Source, tier uint8, runs []meta.Run) error {
+	return from.Restore(ctx, tier, runs, func(ctx context.Context, id uint64, part shard.BucketsBody) (bool, error) {
+		d := h.Shards.Get(id)
+		if d == nil || !d.Leading() {
+			return false, nil
+		}
+		return importBuckets(ctx, d.replica, part, func(cursor []byte) (chunk, next []byte, err error) {
+			return from.Chunk(part, cursor)
+		}, func() bool { return ctx.Err() == nil })
+	}, h.Logger)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
@@ -203,4 +204,102 @@ func (l *liveness) takeOff() {
 
 func (l *liveness) inOrder() []*conn {
 	return slices.SortedFunc(maps.Values(l.conns), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
+}
+
+// MayAttachUnlogged reports whether an attach of a session may be answered before the log has it (a
+// RELAXED attach). The key is compared by the caller, and the node's config asked.
+//
+// The answer lets the client believe in the session for less than its timeout from the moment it
+// sent the request. So it is given only when the session cannot end earlier under any leader, and
+// whatever becomes of the attach itself:
+//
+//   - The session is detached, and its deadline in the log is at least its timeout away, and the
+//     age of the last barrier more. A leader that takes over keeps the deadline (shard.Machine),
+//     and goes on from a log time that this leader has stamped. It took over after that barrier
+//     began, which may be earlier than now by the age. Furthest is a log time that this leader
+//     cannot have passed. The state must be at or after that barrier: age is looked up before the
+//     view.
+//   - No attach was sent between the one that the log has and this one: clients number each
+//     attempt. Another leader, which this one does not know of yet, may otherwise have attached the
+//     session and detached it again, and such a detach waits for the timeout alone. A client leaves
+//     a number out behind a start or an attach that it sent more than once, since another leader
+//     may have had the copy.
+//   - It is the same client as before, by its nonce. Two clients do not know of each other's
+//     numbers, so the log decides between them.
+//   - Timeout and description stay what they are: nothing the client counts on is only in memory.
+//
+// After an unplanned change of leader that holds for about a grace period, in which all sessions
+// come back together. After a planned one it does not hold: those attaches take the way through the
+// log.
+func MayAttachUnlogged(v *shard.SessionView, m *protocol.SessionAttach, furthest, age uint64) bool {
+	return !v.Attached && v.Node == m.Node && m.Epoch == v.Epoch+1 && m.Nonce == v.Nonce &&
+		m.Timeout == v.Timeout && m.Description == v.Description &&
+		v.Deadline >= furthest+age+v.Timeout
+}
+
+// detachAll takes all sessions off a connection and detaches them, as of the last receive on it.
+func (l *liveness) detachAll(c *conn, link protocol.Link) {
+	for _, s := range c.sessions {
+		s.conn, s.index = nil, int32(link)
+		s.at = max(c.last, s.at)
+		if s.detachID == 0 {
+			l.queueDetach(s, link)
+		}
+	}
+	clear(c.sessions)
+	c.sessions, c.undecided = c.sessions[:0], 0
+}
+
+func (l *liveness) queueDetach(s *session, link protocol.Link) {
+	s.index = -int32(link)
+	l.detachQueue = append(l.detachQueue, s)
+}
+
+// flushDetaches proposes the detaches that are queued, as fast as the limiter permits.
+func (l *liveness) flushDetaches(p *proposals) {
+	for (len(l.detachQueue) > 0 || l.unlogged && l.expires) && p.limiter.tokens > 0 {
+		f, body := proposal{stood: l.unlogged}, shard.DetachBody{}
+		if l.unlogged {
+			body.Stood, body.StoodAt, l.unlogged = l.stood, l.stoodAt, false
+		}
+		for len(l.detachQueue) > 0 && p.limiter.tokens > 0 && len(f.sessions) < MaxExpiries {
+			s := l.detachQueue[0]
+			l.detachQueue[0] = nil
+			l.detachQueue = l.detachQueue[1:]
+			if !s.detachQueued() {
+				continue // attached again, or ended
+			}
+			s.unqueue()
+			p.limiter.tokens--
+			f.sessions = append(f.sessions, s)
+			body.Sessions = append(body.Sessions, shard.DetachItem{Session: s.id, Epoch: s.epoch, LastContact: s.at, Link: s.link()})
+		}
+		if len(f.sessions) == 0 && body.Stood == 0 {
+			return
+		}
+		id := p.propose(shard.CmdDetach, shard.AppendDetach(nil, body), f)
+		for _, s := range f.sessions {
+			s.detachID = id
+		}
+	}
+}
+
+// detachesDone handles the outcome of the command that detaches these sessions.
+func (l *liveness) detachesDone(command uint64, list []*session, applied bool) {
+	for _, s := range list {
+		if l.sessions.Get(s.id) != s || s.detachID != command {
+			continue // the log has decided it already
+		}
+		s.detachID = 0
+		if s.conn != nil {
+			s.conn.undecided--
+		}
+		switch {
+		case applied:
+			// The machine did not have it attached under this epoch.
+			l.forgetDetached(s)
+		case s.conn == nil:
+			l.queueDetach(s, s.link())
+		}
+	}
 }

@@ -2,7 +2,9 @@ package meta
 
 import (
 	"errors"
+	"fmt"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
@@ -174,4 +176,104 @@ func decodeCommand(entry []byte) (op OpID, c Command) {
 		return op, nil
 	}
 	return op, c
+}
+
+// MaxOps is how many op ids are remembered. An entry may come again, or late, within seconds;
+// commands are rare. Part of format version 1.
+const MaxOps = 8192
+
+// opEntry is the remembered result of one op.
+type opEntry struct {
+	number uint64 // its key in opOrder
+	result Result
+}
+
+// opMemory remembers the results of the last ops.
+type opMemory struct {
+	// Invariant: ops and opOrder are inverse to one another, and hold at most MaxOps.
+	ops     tree[string, opEntry]
+	opOrder tree[uint64, string]
+	opCount uint64
+}
+
+func (m *opMemory) opResult(op OpID) (Result, bool) {
+	if op == (OpID{}) {
+		return Result{}, false
+	}
+	e, ok := m.ops.get(string(op[:]))
+	return e.result, ok
+}
+
+func (m *opMemory) rememberOp(op OpID, res Result) {
+	if op == (OpID{}) {
+		return
+	}
+	m.opCount++
+	m.ops = m.ops.put(string(op[:]), opEntry{m.opCount, res})
+	m.opOrder = m.opOrder.put(m.opCount, string(op[:]))
+	if m.opOrder.len() > MaxOps {
+		for number, oldest := range m.opOrder.all() {
+			m.ops = m.ops.without(oldest)
+			m.opOrder = m.opOrder.without(number)
+			break
+		}
+	}
+}
+
+// Result is the answer to a command.
+type Result struct {
+	// OK: the command took effect, or there was nothing left to change. ABORTED: it met a pending
+	// change, or names an old revision; look again and retry. Any other status is a final refusal.
+	// Only OK changes anything.
+	Status   protocol.Status
+	Refusal  protocol.Refusal
+	Message  string // the reason of a refusal; empty when OK
+	Revision uint64 // of the machine, after the command
+	Node     uint64 // of node commands
+	Version  uint64 // of that node's config, after the command; for MoveBegin the move's epoch
+	Instance uint64 // of commands that join, update or host an instance
+	Replica  uint64 // of replica commands
+}
+
+// Err is nil for an OK result, else a *protocol.Error.
+func (r *Result) Err() error {
+	if r.Status == protocol.StatusOK {
+		return nil
+	}
+	return &protocol.Error{Status: r.Status, Refusal: r.Refusal, Message: r.Message}
+}
+
+func refuse(status protocol.Status, format string, args ...any) Result {
+	message := fmt.Sprintf(format, args...)
+	return Result{Status: status, Message: message[:min(len(message), maxMessage)]}
+}
+
+// maxMessage has room for a sentence and two paths; longer messages are cut. Part of format version
+// 1.
+const maxMessage = 2*protocol.MaxPathLen + 256
+
+func (r *Result) fields(f *varint.Fields) {
+	varint.Byte(f, &r.Status)
+	varint.Byte(f, &r.Refusal)
+	f.Text(&r.Message, maxMessage)
+	f.Uint(&r.Revision, &r.Node, &r.Version, &r.Instance, &r.Replica)
+}
+
+// AppendResult appends the bytes of a result: the format version that first had its fields, and the
+// fields. Instances of an older version get results of newer ones, so the version is not the
+// newest.
+func AppendResult(b []byte, res Result) []byte {
+	return varint.Encode(append(b, firstFormat), res.fields)
+}
+
+// DecodeResult reads what Apply returned.
+func DecodeResult(b []byte) (res Result, err error) {
+	r := varint.Reader{Rest: b}
+	format := r.Byte()
+	varint.Decode(&r, res.fields)
+	if format != firstFormat || !r.Done() {
+		return Result{},
+			errors.New("the meta shard's answer is not readable; check that all instances run compatible versions")
+	}
+	return res, nil
 }

@@ -204,3 +204,44 @@ func (p *Process) Describe() protocol.ProcessStatus {
 	}
 	return d
 }
+
+// Bounds of the log's format, beside those of the protocol. Every replica applies the same ones.
+const (
+	// MaxIdentity is the longest identity (the user a session belongs to), in bytes.
+	MaxIdentity = 255
+	// MaxHistory is how many ended rounds are remembered.
+	MaxHistory = 32
+	// MaxFormer is how many sessions that were members, and live on, are remembered.
+	MaxFormer = 256
+	// Retention is how long a process without members is kept, and a session that was a member
+	// remembered, in ms of log time.
+	Retention = 10 * 60 * 1000
+
+	// maxCounter bounds the counters of a record that is read, so that they never overflow.
+	maxCounter = 1 << 62
+)
+
+const (
+	defaultBackoffMin = 50
+	defaultBackoffMax = 5_000
+)
+
+// withDefaults checks options and puts defaults in place of zeroes.
+func withDefaults(o protocol.ProcessOptions) (protocol.ProcessOptions, error) {
+	if o.BackoffMin == 0 {
+		o.BackoffMin = defaultBackoffMin
+	}
+	if o.BackoffMax == 0 {
+		o.BackoffMax = max(defaultBackoffMax, o.BackoffMin)
+	}
+	return o, o.Validate()
+}
+
+// backoff is the wait before the attempt, from 1.
+func backoff(o *protocol.ProcessOptions, attempt uint64) uint64 {
+	d := o.BackoffMin
+	for i := uint64(1); i < attempt && d < o.BackoffMax; i++ {
+		d *= 2
+	}
+	return min(d, o.BackoffMax)
+}

@@ -68,3 +68,67 @@ func validText(s string, most int) bool {
 	return len(s) <= most && utf8.ValidString(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
 }
+
+// What counts in Bytes beside texts: about the memory it takes.
+const (
+	instanceOverhead = 512
+	versionOverhead  = 64
+	locationOverhead = 256
+	gateOverhead     = 64
+)
+
+// ConfigBytes is what a config counts.
+func ConfigBytes(c *protocol.TrackConfig) uint64 {
+	sum := uint64(0)
+	for i := range c.Locations {
+		l := &c.Locations[i]
+		sum += locationOverhead + uint64(len(l.Name))
+		for j := range l.Gates {
+			sum += gateOverhead + uint64(len(l.Gates[j].Name)+len(l.Gates[j].Spec))
+		}
+	}
+	for _, code := range c.ExplicitCodes {
+		sum += uint64(len(code))
+	}
+	return sum
+}
+
+// InstanceBytes is what an instance counts whose id and meta are so long.
+func InstanceBytes(id, meta int) uint64 { return instanceOverhead + uint64(id+meta) }
+
+// VersionBytes is what a published version counts whose payload is so long.
+func VersionBytes(payload int) uint64 { return versionOverhead + uint64(payload) }
+
+// Bounds of the format, beside those of the protocol. Every replica has the same ones, so they are
+// constants.
+const (
+	MaxInstances   = 1 << 14 // of a track
+	MaxPublished   = 256     // published versions kept
+	MaxHistory     = 1024    // rows kept of a location; beyond it they are thinned out
+	minHistoryRows = 10      // rows kept whatever their age
+	maxTime        = 1 << 62 // log time is cut to this, so that no sum overflows
+	maxRemoved     = protocol.MaxTrackLocations
+	tsoLogicalBits = 18
+
+	attemptsPerBegin = 1000 // a gate that begins again counts attempts from the next multiple
+)
+
+// Defaults of a Config's zero fields, in ms where they are times.
+const (
+	DefaultImplicitAfter      = 60_000
+	DefaultImplicitAttempts   = 3
+	DefaultStallTimeout       = 600_000
+	DefaultReelectMinInterval = 1_000
+	DefaultRetention          = 3_600_000
+	DefaultGateTimeout        = 60_000
+	DefaultGateRetry          = 30_000
+	DefaultExplicitCode       = "TimestampOutOfRange"
+)
+
+// Codes of reports that have a meaning of their own; any other is the user's, and explicit when the
+// config lists it.
+const (
+	CodeNone        = ""             // nothing to say yet
+	CodeOK          = "OK"           // the version is loaded
+	CodeSourceError = "SOURCE_ERROR" // the source did not give the version
+)

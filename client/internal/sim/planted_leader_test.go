@@ -82,7 +82,7 @@ var leaderFaults = []plantedFault{
 		"shard/leader", "TestScripts", "",
 	},
 	{
-		"age-ignored", "shard/leader/unlogged_attach.go",
+		"age-ignored", "shard/leader/attached_sessions.go",
 		[]string{"furthest+age+v.Timeout", "furthest+v.Timeout"},
 		"shard/leader", "TestMayAttachUnlogged", "",
 	},
