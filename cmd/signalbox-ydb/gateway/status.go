@@ -3,9 +3,13 @@ package gateway
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync"
 
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Issue"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -63,4 +67,34 @@ func issuesOf(err error) []*Ydb_Issue.IssueMessage {
 		return nil
 	}
 	return []*Ydb_Issue.IssueMessage{{Message: err.Error(), Severity: severityError}}
+}
+
+// maxLoggedMethods bounds the memory for methods that were logged: clients choose the names.
+const maxLoggedMethods = 1000
+
+// methodLog refuses methods that the gateway does not have, and logs each once.
+type methodLog struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	logged map[string]bool
+}
+
+func newMethodLog(log *slog.Logger) *methodLog {
+	return &methodLog{log: log, logged: make(map[string]bool)}
+}
+
+func (l *methodLog) refuse(method string) error {
+	l.mu.Lock()
+	first := !l.logged[method] && len(l.logged) < maxLoggedMethods
+	if first {
+		l.logged[method] = true
+	}
+	l.mu.Unlock()
+	if first {
+		l.log.Warn("method is not implemented", "method", method)
+	}
+	return grpcstatus.Errorf(codes.Unimplemented,
+		"%s: this is signalbox, which serves YDB's coordination nodes with their rate limits and directories, and discovery, and nothing else of YDB",
+		method)
 }
