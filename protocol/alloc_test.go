@@ -34,8 +34,8 @@ func TestAllocs(t *testing.T) {
 		{"encode an acquire", 0, func() { buf = AppendFrame(buf[:0], KindAcquire, 7, 4000, in) }},
 		{"encode an acquire that lives on the stack", 0, func() {
 			m := Acquire{Head: in.Head, Name: in.Name, Count: 1}
-			buf = BeginFrame(buf[:0], KindAcquire, 7, 4000)
-			buf = EndFrame(m.AppendBody(buf), 0)
+			buf = beginFrame(buf[:0], KindAcquire, 7, 4000)
+			buf = endFrame(m.AppendBody(buf), 0)
 		}},
 		{"split, parse, decode and validate an acquire", 0, func() {
 			f, _, _ := SplitFrame(frame, MaxFrameLen)
@@ -83,7 +83,7 @@ func TestListAllocation(t *testing.T) {
 	const size = 1 << 18
 	lists := 0
 	for _, e := range allMessages() {
-		parts := split(t, e.fresh().AppendBody(nil))
+		parts := split(t, AppendBody(nil, e.fresh()))
 		for i := range parts {
 			field := wireField(reflect.ValueOf(e.fresh()).Elem(), i)
 			if field.Kind() != reflect.Slice || field.Type().Elem().Kind() == reflect.Uint8 {
@@ -94,7 +94,7 @@ func TestListAllocation(t *testing.T) {
 			m := e.fresh()
 			one := wireField(reflect.ValueOf(m).Elem(), i)
 			one.Set(reflect.MakeSlice(one.Type(), 1, 1))
-			smallest := split(t, m.AppendBody(nil))[i][1:]
+			smallest := split(t, AppendBody(nil, m))[i][1:]
 			for _, item := range [][]byte{smallest, {0x90}, {0xc0}, {0x01}} {
 				n := size / len(item)
 				changed := append([][]byte(nil), parts...)
@@ -105,7 +105,7 @@ func TestListAllocation(t *testing.T) {
 				}
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
-				err := e.fresh().DecodeBody(body)
+				err := DecodeBody(e.fresh(), body)
 				runtime.ReadMemStats(&after)
 				if cost := after.TotalAlloc - before.TotalAlloc; cost > 25*size && !form.Race {
 					t.Errorf("%s field %d: %d items of %d bytes cost %d bytes of memory", e.typeName(), i, n, len(item), cost)

@@ -16,39 +16,32 @@ type Header struct {
 // AppendFrame appends a whole frame, its length first. A nil message is an empty body.
 func AppendFrame(b []byte, kind Kind, id, arg uint64, m Message) []byte {
 	start := len(b)
-	b = BeginFrame(b, kind, id, arg)
+	b = beginFrame(b, kind, id, arg)
 	if m == nil {
 		b = append(b, fixArray)
 	} else {
-		b = m.AppendBody(b)
+		b = AppendBody(b, m)
 	}
-	return EndFrame(b, start)
+	return endFrame(b, start)
 }
 
 // AppendFrameRaw appends a whole frame with a body that is encoded already.
 func AppendFrameRaw(b []byte, kind Kind, id, arg uint64, body []byte) []byte {
 	start := len(b)
-	b = BeginFrame(b, kind, id, arg)
+	b = beginFrame(b, kind, id, arg)
 	b = append(b, body...)
-	return EndFrame(b, start)
+	return endFrame(b, start)
 }
 
-// BeginFrame and EndFrame are AppendFrame in two halves, for a message that must not escape to the
-// heap:
-//
-//	start := len(b)
-//	b = protocol.BeginFrame(b, kind, id, arg)
-//	b = message.AppendBody(b)
-//	b = protocol.EndFrame(b, start)
-func BeginFrame(b []byte, kind Kind, id, arg uint64) []byte {
+// beginFrame appends a frame up to its body, and endFrame ends the one that began at b[start].
+func beginFrame(b []byte, kind Kind, id, arg uint64) []byte {
 	b = append(b, 0, 0, 0, 0, fixArray|4)
 	b = appendUint(b, uint64(kind))
 	b = appendUint(b, id)
 	return appendUint(b, arg)
 }
 
-// EndFrame fills in the length of the frame that began at b[start].
-func EndFrame(b []byte, start int) []byte {
+func endFrame(b []byte, start int) []byte {
 	binary.BigEndian.PutUint32(b[start:], uint32(len(b)-start-lengthSize))
 	return b
 }

@@ -117,7 +117,7 @@ func TestAppendFrameForms(t *testing.T) {
 	m := benchAcquire()
 	prefix := []byte("before")
 	want := AppendFrame(append([]byte(nil), prefix...), KindAcquire, 1<<40, Forever, m)
-	raw := AppendFrameRaw(append([]byte(nil), prefix...), KindAcquire, 1<<40, Forever, m.AppendBody(nil))
+	raw := AppendFrameRaw(append([]byte(nil), prefix...), KindAcquire, 1<<40, Forever, AppendBody(nil, m))
 	if !bytes.Equal(want, raw) {
 		t.Errorf("raw frame % x, want % x", raw, want)
 	}

@@ -4,12 +4,11 @@ package protocol
 // most of the traffic. They are written by hand; their structs stand with the others of their
 // family.
 
-func (m *Empty) AppendBody(b []byte) []byte { return appendArray(b, 0) }
-
-func (m *Empty) DecodeBody(body []byte) error {
-	c := openBody(body, "empty")
-	return c.end()
-}
+func (*Acquire) fields(*fields)       {} // nothing is described of these
+func (*AcquireReply) fields(*fields)  {}
+func (*AcquireResult) fields(*fields) {}
+func (*Release) fields(*fields)       {}
+func (*ReleaseReply) fields(*fields)  {}
 
 // append writes the head's fields flat, into the array of the request it starts.
 func (h *Head) append(b []byte) []byte {
@@ -24,18 +23,8 @@ func (h *Head) read(c *cursor) {
 	h.Low = c.uint("low")
 }
 
-// part is a struct that stands in another.
-type part interface{ fields(*fields) }
-
-// appendPart appends a part that stands last; the head of the array around it counts it.
-func appendPart(b []byte, p part) []byte {
-	f := encoder(b)
-	p.fields(&f)
-	return f.body()
-}
-
 // part reads a part whose head is the next byte.
-func (c *cursor) part(field string, p part) {
+func (c *cursor) part(field string, p Message) {
 	f := fields{pass: decode, in: *c}
 	o := f.enter(field)
 	p.fields(&f)
@@ -60,7 +49,7 @@ func (m *Acquire) AppendBody(b []byte) []byte {
 	b = appendBin(b, m.Data)
 	b = appendBool(b, m.Ephemeral)
 	if m.Options != nil {
-		b = appendPart(b, m.Options)
+		b = AppendBody(b, m.Options)
 	}
 	return b
 }
@@ -84,7 +73,7 @@ func (m *Acquire) DecodeBody(body []byte) error {
 func (m *AcquireReply) AppendBody(b []byte) []byte {
 	if m.Grant != nil {
 		b = appendUint(appendArray(b, 3), uint64(m.State))
-		return appendPart(appendUint(b, m.OrderID), m.Grant)
+		return AppendBody(appendUint(b, m.OrderID), m.Grant)
 	}
 	b = appendArray(b, 2)
 	b = appendUint(b, uint64(m.State))
@@ -122,7 +111,7 @@ func (m *AcquireResult) AppendBody(b []byte) []byte {
 	b = appendUint(b, m.OrderID)
 	b = appendStr(b, m.Message)
 	if m.Grant != nil {
-		b = appendPart(b, m.Grant)
+		b = AppendBody(b, m.Grant)
 	}
 	return b
 }
@@ -237,9 +226,6 @@ func (m *Release) Validate() error {
 	}
 	return f.err()
 }
-
-// Validate has nothing to check.
-func (m *Empty) Validate() error { return nil }
 
 func (m *TrackPoll) DecodeBody(body []byte) error {
 	c := openBody(body, "track poll")

@@ -65,7 +65,7 @@ func (v *vector) readByThisTree() error {
 	if m == nil {
 		m = &Failure{}
 	}
-	if err := m.DecodeBody(h.Body); err != nil {
+	if err := DecodeBody(m, h.Body); err != nil {
 		return err
 	}
 	got := messageJSON(reflect.ValueOf(m).Elem())

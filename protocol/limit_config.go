@@ -45,9 +45,6 @@ type LimitConfig struct {
 	Foreign string
 }
 
-// Validate checks each field. What the resources of a tree mean together is for the tree to check.
-func (m *LimitConfig) Validate() error { f := checker(); m.fields(&f); return f.err() }
-
 func (m *LimitConfig) fields(f *fields) {
 	limitRate(f, "config.rate", &m.Rate, "rate")
 	f.bool("config.unlimited", &m.Unlimited)
@@ -74,6 +71,9 @@ func (m *LimitConfig) fields(f *fields) {
 		f.refuse("rate times burst is more than %s; lower the burst", LimitUnits(MaxLimitBurstSize))
 	}
 }
+
+// Validate checks each field. What the resources of a tree mean together is for the tree to check.
+func (m *LimitConfig) Validate() error { f := checker(); m.fields(&f); return f.err() }
 
 // BurstOrDefault is the burst in ms of the rate.
 func (m *LimitConfig) BurstOrDefault() uint64 {

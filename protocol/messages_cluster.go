@@ -22,10 +22,6 @@ func (m *Cluster) fields(f *fields) {
 	f.data("body", &m.Body)
 }
 
-func (m *Cluster) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Cluster) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Cluster) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ClusterReply is the method's answer in JSON.
 type ClusterReply struct {
 	Body []byte
@@ -35,9 +31,6 @@ func (m *ClusterReply) fields(f *fields) {
 	f.message("cluster reply")
 	f.bytes("body", &m.Body)
 }
-
-func (m *ClusterReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ClusterReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 func (m *Cluster) checkMethod(f *fields) {
 	if n := len(m.Method); n == 0 || n > MaxMethodLen {

@@ -34,10 +34,6 @@ func (m *Hello) fields(f *fields) {
 	f.text("cluster", &m.Cluster, "cluster", MaxDescriptionLen)
 }
 
-func (m *Hello) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Hello) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Hello) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // HelloReply accepts it.
 type HelloReply struct {
 	Version    uint32
@@ -66,9 +62,6 @@ func (m *HelloReply) fields(f *fields) {
 	f.str("identity", &m.Identity)
 }
 
-func (m *HelloReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *HelloReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // Failure is the body of every reply whose status is not OK.
 type Failure struct {
 	Message string  // a sentence that says what to do
@@ -96,9 +89,6 @@ func (m *Failure) fields(f *fields) {
 	f.uint("map version", &m.MapVersion)
 }
 
-func (m *Failure) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Failure) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // PresentTicket shows a ticket, so that this instance lets the session's requests in. Reply: Empty.
 // Needed on every connection but the one the session is attached on.
 type PresentTicket struct {
@@ -115,12 +105,10 @@ func (m *PresentTicket) fields(f *fields) {
 	f.text("description", &m.Description, "session description", MaxDescriptionLen)
 }
 
-func (m *PresentTicket) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *PresentTicket) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *PresentTicket) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // Empty is the body of messages without fields.
 type Empty struct{}
+
+func (m *Empty) fields(f *fields) { f.message("empty") }
 
 // MapRequest asks for the cluster map.
 type MapRequest struct {
@@ -131,10 +119,6 @@ func (m *MapRequest) fields(f *fields) {
 	f.message("map")
 	f.uint("known", &m.Known)
 }
-
-func (m *MapRequest) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *MapRequest) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *MapRequest) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // MapReply is the routing table.
 type MapReply struct {
@@ -159,9 +143,6 @@ func (m *MapReply) fields(f *fields) {
 		l.item().fields(f)
 	}
 }
-
-func (m *MapReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *MapReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // MapInstance is where an instance listens for clients.
 type MapInstance struct {
@@ -231,9 +212,6 @@ func (m *Goodbye) fields(f *fields) {
 	f.str("message", &m.Message)
 }
 
-func (m *Goodbye) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Goodbye) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // MapChanged reports that there is a newer map. If Shard is set, it says instead that the shard has
 // a new master, which does not change the map's version. From the master itself it may also say
 // that the shard serves buckets that it refused a moment ago.
@@ -253,6 +231,3 @@ func (m *MapChanged) fields(f *fields) {
 	f.uint("master", &m.Master)
 	f.uint("term", &m.Term)
 }
-
-func (m *MapChanged) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *MapChanged) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

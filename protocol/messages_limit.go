@@ -39,10 +39,6 @@ func (m *LimitCreate) fields(f *fields) {
 	f.trailingReason(&m.Reason)
 }
 
-func (m *LimitCreate) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitCreate) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitCreate) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // LimitAlter replaces the configuration of a resource. Reply: LimitRevision.
 type LimitAlter struct {
 	Head
@@ -63,10 +59,6 @@ func (m *LimitAlter) fields(f *fields) {
 	f.trailingReason(&m.Reason)
 }
 
-func (m *LimitAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // LimitRevision is the revision of a resource. One that is created again begins above the former's.
 type LimitRevision struct {
 	Revision uint64
@@ -76,9 +68,6 @@ func (m *LimitRevision) fields(f *fields) {
 	f.message("limit revision")
 	f.uint("revision", &m.Revision)
 }
-
-func (m *LimitRevision) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitRevision) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // LimitDelete removes a resource that has no children. Reply: Empty.
 type LimitDelete struct {
@@ -98,10 +87,6 @@ func (m *LimitDelete) fields(f *fields) {
 	f.trailingReason(&m.Reason)
 }
 
-func (m *LimitDelete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitDelete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitDelete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // LimitJoin has the session take part in the tree of a resource, until it leaves or ends. Reply:
 // Empty.
 type LimitJoin struct {
@@ -119,10 +104,6 @@ func (m *LimitJoin) fields(f *fields) {
 	f.bool("again", &m.Again)
 }
 
-func (m *LimitJoin) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitJoin) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitJoin) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // LimitLeave ends the session's part in a tree. Reply: Empty.
 type LimitLeave struct {
 	Head
@@ -134,10 +115,6 @@ func (m *LimitLeave) fields(f *fields) {
 	f.head(&m.Head)
 	f.resource(&m.Path)
 }
-
-func (m *LimitLeave) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitLeave) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitLeave) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // LimitRefresh asks for leases of leaves of a tree. A client takes the reply to its last refresh
 // alone, and believes a lease for 0.85 of its length from when it sent the refresh. Reply:
@@ -201,10 +178,6 @@ func (m *LimitLeaf) fields(f *fields) {
 	f.bool("leaves.elsewhere", &m.Elsewhere)
 	f.bool("leaves.closed", &m.Closed)
 }
-
-func (m *LimitRefresh) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitRefresh) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitRefresh) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // LimitState says how a leaf is served.
 type LimitState uint8
@@ -284,17 +257,6 @@ func (m *LimitLease) fields(f *fields) {
 	f.bytes("leaves.at", &m.At)
 }
 
-func (m *LimitRefreshReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *LimitRefreshReply) DecodeBody(b []byte) error {
-	f := decoder(b)
-	m.fields(&f)
-	return f.err()
-}
-
 // LimitAcquire takes units of leaves of a tree from the leader, to be used at once. Its call takes its
 // amount of all the leaves, or of none. The leader holds it until the call is admitted. A client uses
 // the units before the time of the leader's clock that the reply names, and only if it has taken no
@@ -346,10 +308,6 @@ func (m *LimitAcquire) fields(f *fields) {
 	f.uint("used", &m.Used)
 }
 
-func (m *LimitAcquire) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitAcquire) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitAcquire) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // LimitAcquireReply answers a call that is admitted, or will not be.
 type LimitAcquireReply struct {
 	Granted bool   // the call is admitted
@@ -369,17 +327,6 @@ func (m *LimitAcquireReply) fields(f *fields) {
 	f.uint("until", &m.Until)
 }
 
-func (m *LimitAcquireReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *LimitAcquireReply) DecodeBody(b []byte) error {
-	f := decoder(b)
-	m.fields(&f)
-	return f.err()
-}
-
 // LimitWatch opens a stream over a tree for a session that takes part: limit_changed follows at
 // once, and whenever the session is to refresh. Reply: Empty.
 type LimitWatch struct {
@@ -395,10 +342,6 @@ func (m *LimitWatch) fields(f *fields) {
 	f.uint("session", &m.Session)
 }
 
-func (m *LimitWatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitWatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitWatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // LimitChanged has a client refresh at once.
 type LimitChanged struct {
 	Revision uint64 // of the tree
@@ -408,6 +351,3 @@ func (m *LimitChanged) fields(f *fields) {
 	f.message("limit changed")
 	f.uint("revision", &m.Revision)
 }
-
-func (m *LimitChanged) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitChanged) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -22,10 +22,6 @@ func (m *LimitDescribe) fields(f *fields) {
 	f.limited("cursor", &m.Cursor, "cursor", MaxLimitPath)
 }
 
-func (m *LimitDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // LimitStatus is a page of a tree, in order of path. An empty cursor is the end.
 type LimitStatus struct {
 	Index        uint64 // log index of the shard it was read at
@@ -143,9 +139,6 @@ func (m *LimitSession) fields(f *fields) {
 	f.bytes("sessions.at", &m.At)
 }
 
-func (m *LimitStatus) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitStatus) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // LimitList lists the trees of a node in one shard whose names begin with the prefix. Reply:
 // LimitListReply.
 type LimitList struct {
@@ -164,10 +157,6 @@ func (m *LimitList) fields(f *fields) {
 	f.bytes("cursor", &m.Cursor)
 	f.uint32("limit", &m.Limit)
 }
-
-func (m *LimitList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *LimitList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // LimitItem is a tree in a list.
 type LimitItem struct {
@@ -205,6 +194,3 @@ func (m *LimitItem) fields(f *fields) {
 	f.uint("limits.resources", &m.Resources)
 	f.uint("limits.participants", &m.Participants)
 }
-
-func (m *LimitListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LimitListReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

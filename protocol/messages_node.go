@@ -86,9 +86,6 @@ func (m *NodeConfig) fields(f *fields) {
 	f.text("config.foreign", &m.Foreign, "foreign settings", MaxForeignLen)
 }
 
-func (m *NodeConfig) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeConfig) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // NodeCreate makes a node and its missing parents. Reply: NodeInfo.
 type NodeCreate struct {
 	Path   string
@@ -107,10 +104,6 @@ func (m *NodeCreate) fields(f *fields) {
 	f.text("tier", &m.Tier, "tier", MaxTierLen)
 }
 
-func (m *NodeCreate) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeCreate) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *NodeCreate) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // NodeAlter replaces the fields that are given. Reply: NodeInfo.
 type NodeAlter struct {
 	Path   string
@@ -125,10 +118,6 @@ func (m *NodeAlter) fields(f *fields) {
 	f.leave(o)
 }
 
-func (m *NodeAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *NodeAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // NodeDescribe resolves a path. Reply: NodeInfo.
 type NodeDescribe struct {
 	Path string
@@ -138,10 +127,6 @@ func (m *NodeDescribe) fields(f *fields) {
 	f.message("node describe")
 	f.path(&m.Path)
 }
-
-func (m *NodeDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *NodeDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // NodeDelete deletes a node with all that it has. PRECONDITION_FAILED: without Force, a node that
 // has sessions, semaphores, processes, rollouts or rate limits; in any case one with nodes below
@@ -165,10 +150,6 @@ func (m *NodeDelete) fields(f *fields) {
 	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
 }
 
-func (m *NodeDelete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeDelete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *NodeDelete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // NodeContents counts the contents of a node, or those it had when it was deleted, over all shards.
 type NodeContents struct {
 	Sessions   uint64
@@ -190,9 +171,6 @@ func (m *NodeContents) fields(f *fields) {
 	f.uint("tracks", &m.Tracks)
 	f.uint("limits", &m.Limits)
 }
-
-func (m *NodeContents) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeContents) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // InUse reports whether the node has contents that a user may miss.
 func (m *NodeContents) InUse() bool {
@@ -254,9 +232,6 @@ func (m *NodeInfo) fields(f *fields) {
 	f.str("tier name", &m.TierName)
 }
 
-func (m *NodeInfo) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeInfo) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // NodeList lists nodes by path prefix. Reply: NodeListReply.
 type NodeList struct {
 	Prefix string
@@ -274,10 +249,6 @@ func (m *NodeList) fields(f *fields) {
 	f.uint32("limit", &m.Limit)
 }
 
-func (m *NodeList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *NodeList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // NodeListReply is a page. An empty cursor is the end.
 type NodeListReply struct {
 	Nodes  []NodeInfo
@@ -291,6 +262,3 @@ func (m *NodeListReply) fields(f *fields) {
 	}
 	f.bytes("cursor", &m.Cursor)
 }
-
-func (m *NodeListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeListReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -83,6 +83,3 @@ func (m *LeasePreempted) fields(f *fields) {
 	f.uint("until", &m.Until)
 	f.uint("by", &m.By)
 }
-
-func (m *LeasePreempted) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LeasePreempted) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -60,10 +60,6 @@ func (m *ProcessJoin) fields(f *fields) {
 	f.leave(o)
 }
 
-func (m *ProcessJoin) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessJoin) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessJoin) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessJoinReply answers a join.
 type ProcessJoinReply struct {
 	Order         uint64 // of joining
@@ -80,13 +76,6 @@ func (m *ProcessJoinReply) fields(f *fields) {
 	f.bool("already member", &m.AlreadyMember)
 }
 
-func (m *ProcessJoinReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *ProcessJoinReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
-
 // ProcessLeave ends a membership. Reply: ProcessLeaveReply.
 type ProcessLeave struct {
 	Head
@@ -99,10 +88,6 @@ func (m *ProcessLeave) fields(f *fields) {
 	f.process(&m.Name)
 }
 
-func (m *ProcessLeave) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessLeave) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessLeave) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessLeaveReply says how the member's open round ended: complete if its epoch is
 // CompletedEpoch, else cancelled.
 type ProcessLeaveReply struct {
@@ -113,13 +98,6 @@ func (m *ProcessLeaveReply) fields(f *fields) {
 	f.message("process leave reply")
 	f.uint("completed epoch", &m.CompletedEpoch)
 }
-
-func (m *ProcessLeaveReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *ProcessLeaveReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // ProcessStep is the step that a member confirms.
 type ProcessStep uint8
@@ -146,10 +124,6 @@ func (m *ProcessConfirm) fields(f *fields) {
 	enum(f, "step", &m.Step, "step", StepPrepared, StepCompleted, "1 (prepared) or 2 (completed)")
 }
 
-func (m *ProcessConfirm) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessConfirm) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessConfirm) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessFail fails the round, which is tried again after a back-off: the member could not prepare,
 // or the coordinator not coordinate. It has no number. Reply: Empty; ABORTED: the round is over;
 // PRECONDITION_FAILED: it is decided complete.
@@ -168,10 +142,6 @@ func (m *ProcessFail) fields(f *fields) {
 	f.text("text", &m.Text, "text", MaxDescriptionLen) // a longer one is cut to MaxProcessText
 }
 
-func (m *ProcessFail) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessFail) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessFail) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessComplete, by the coordinator, decides that the round is complete, and leaves a result with
 // it. Reply: Empty.
 type ProcessComplete struct {
@@ -189,10 +159,6 @@ func (m *ProcessComplete) fields(f *fields) {
 	f.limited("result", &m.Result, "result", MaxProcessResult)
 }
 
-func (m *ProcessComplete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessComplete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessComplete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessForceRound is an operator's: it starts a new round although nothing changed. Reply: Empty.
 type ProcessForceRound struct {
 	Node uint64
@@ -206,14 +172,6 @@ func (m *ProcessForceRound) fields(f *fields) {
 	f.process(&m.Name)
 	f.text("text", &m.Text, "reason", MaxDescriptionLen)
 }
-
-func (m *ProcessForceRound) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *ProcessForceRound) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessForceRound) Validate() error           { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessEvict is an operator's: it takes a member out, its key too. Reply: Empty.
 type ProcessEvict struct {
@@ -231,10 +189,6 @@ func (m *ProcessEvict) fields(f *fields) {
 	f.text("text", &m.Text, "reason", MaxDescriptionLen)
 }
 
-func (m *ProcessEvict) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessEvict) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessEvict) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessAlter is an operator's: it replaces the options. Reply: Empty.
 type ProcessAlter struct {
 	Node    uint64
@@ -251,10 +205,6 @@ func (m *ProcessAlter) fields(f *fields) {
 	f.leave(o)
 }
 
-func (m *ProcessAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessSync asks for everything that the member has not confirmed, after its connection changed.
 // Reply: Empty, and events follow; NOT_FOUND: the session is not a member.
 type ProcessSync struct {
@@ -269,10 +219,6 @@ func (m *ProcessSync) fields(f *fields) {
 	f.process(&m.Name)
 	f.uint("epoch", &m.Epoch)
 }
-
-func (m *ProcessSync) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessSync) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessSync) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessRequest sends a message to other members of the round. It may be sent again under its
 // number. Reply: Empty, which says that it is on its way; UNAVAILABLE and OVERLOADED: send it
@@ -305,10 +251,6 @@ func (m *ProcessRequest) fields(f *fields) {
 	f.limited("payload", &m.Payload, "message", MaxProcessPayload)
 }
 
-func (m *ProcessRequest) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessRequest) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessRequest) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessReply answers a message. It may be sent again. Reply: Empty.
 type ProcessReply struct {
 	Session uint64
@@ -333,10 +275,6 @@ func (m *ProcessReply) fields(f *fields) {
 	f.bool("refused", &m.Refused)
 	f.limited("payload", &m.Payload, "message", MaxProcessPayload)
 }
-
-func (m *ProcessReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessReply) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessRoundKind is the kind of a ProcessRound.
 type ProcessRoundKind uint8
@@ -420,9 +358,6 @@ func AppendProcessMembers(b []byte, members []ProcessMember) []byte {
 	return f.out
 }
 
-func (m *ProcessRound) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessRound) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // ProcessMember is a member as the others see it.
 type ProcessMember struct {
 	Session  uint64
@@ -474,6 +409,3 @@ func (m *ProcessMessage) fields(f *fields) {
 	f.uint("low", &m.Low)
 	f.bytes("payload", &m.Payload)
 }
-
-func (m *ProcessMessage) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessMessage) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -29,10 +29,6 @@ func (m *ProcessDescribe) fields(f *fields) {
 	f.uint32("limit", &m.Limit)
 }
 
-func (m *ProcessDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessPhase is where a process is.
 type ProcessPhase uint8
 
@@ -94,9 +90,6 @@ func (m *ProcessStatus) fields(f *fields) {
 	}
 	f.bytes("cursor", &m.Cursor)
 }
-
-func (m *ProcessStatus) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessStatus) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // ProcessCounters counts since the process was made.
 type ProcessCounters struct {
@@ -212,10 +205,6 @@ func (m *ProcessList) fields(f *fields) {
 	f.uint("min index", &m.MinIndex)
 }
 
-func (m *ProcessList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessListReply is a page. An empty cursor is the end.
 type ProcessListReply struct {
 	Index     uint64
@@ -233,13 +222,6 @@ func (m *ProcessListReply) fields(f *fields) {
 	f.bytes("cursor", &m.Cursor)
 	bucketRuns(f, &m.Runs)
 }
-
-func (m *ProcessListReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *ProcessListReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // ProcessItem is a process in a list.
 type ProcessItem struct {
@@ -273,10 +255,6 @@ func (m *ProcessWatch) fields(f *fields) {
 	f.process(&m.Name)
 }
 
-func (m *ProcessWatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessWatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ProcessWatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ProcessState is a page of the state that a stream starts from, also again when the reader fell
 // behind.
 type ProcessState struct {
@@ -296,9 +274,6 @@ func (m *ProcessState) fields(f *fields) {
 	f.leave(o)
 }
 
-func (m *ProcessState) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessState) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // ProcessChanges lists the changes that one step of the log made to a process.
 type ProcessChanges struct {
 	Revision uint64 // log index
@@ -314,9 +289,6 @@ func (m *ProcessChanges) fields(f *fields) {
 		l.item().fields(f)
 	}
 }
-
-func (m *ProcessChanges) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ProcessChanges) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // ProcessChangeKind says what changed.
 type ProcessChangeKind uint8

@@ -432,10 +432,6 @@ func (m *Alter) checkDrains(f *fields) {
 	}
 }
 
-func (m *Alter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Alter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Alter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // SemaphoreHistory reads the last holds of a semaphore that ended. Reply: SemaphoreHistoryReply.
 type SemaphoreHistory struct {
 	Node        uint64
@@ -452,14 +448,6 @@ func (m *SemaphoreHistory) fields(f *fields) {
 	f.uint("min index", &m.MinIndex)
 }
 
-func (m *SemaphoreHistory) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *SemaphoreHistory) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
-func (m *SemaphoreHistory) Validate() error           { f := checker(); m.fields(&f); return f.err() }
-
 // SemaphoreHistoryReply has as many rows as the semaphore's option History keeps.
 type SemaphoreHistoryReply struct {
 	Index uint64        // log index of the shard that it was read at
@@ -472,17 +460,6 @@ func (m *SemaphoreHistoryReply) fields(f *fields) {
 	for l := list(f, "holds", 8, &m.Holds); l.next(f); {
 		l.item().fields(f)
 	}
-}
-
-func (m *SemaphoreHistoryReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *SemaphoreHistoryReply) DecodeBody(b []byte) error {
-	f := decoder(b)
-	m.fields(&f)
-	return f.err()
 }
 
 // HoldEnd is why a hold ended.

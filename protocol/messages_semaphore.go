@@ -47,10 +47,6 @@ func (m *Create) fields(f *fields) {
 	f.trailingReason(&m.Reason)
 }
 
-func (m *Create) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Create) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Create) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // Update replaces a semaphore's data. Reply: UpdateReply.
 type Update struct {
 	Head
@@ -69,10 +65,6 @@ func (m *Update) fields(f *fields) {
 	f.trailingReason(&m.Reason)
 }
 
-func (m *Update) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Update) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Update) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // UpdateReply says the version after a create or an update. It rises with each change of the bytes,
 // and never repeats for a name, through deletions and restores.
 type UpdateReply struct {
@@ -83,9 +75,6 @@ func (m *UpdateReply) fields(f *fields) {
 	f.message("update reply")
 	f.uint("version", &m.Version)
 }
-
-func (m *UpdateReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *UpdateReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // Resize changes a limit. Reply: Empty.
 type Resize struct {
@@ -104,10 +93,6 @@ func (m *Resize) fields(f *fields) {
 	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
 	f.trailingUint("expected", &m.Expected)
 }
-
-func (m *Resize) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Resize) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Resize) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // Delete removes a semaphore. Reply: Empty.
 type Delete struct {
@@ -130,10 +115,6 @@ func (m *Delete) fields(f *fields) {
 	}
 	f.trailingUint("expected", &m.Expected)
 }
-
-func (m *Delete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Delete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Delete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // Acquire sets the units that the session holds or waits for. Reply: AcquireReply; when queued, an
 // AcquireResult follows later.
@@ -223,10 +204,6 @@ func (m *ForceRelease) fields(f *fields) {
 	f.reason(&m.Reason)
 }
 
-func (m *ForceRelease) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ForceRelease) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *ForceRelease) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // ForceReleaseReply says how many owners lost their leases by this copy of the request. 0: there
 // was none with such an order id, or not any more: an earlier copy may have taken all.
 type ForceReleaseReply struct {
@@ -237,13 +214,6 @@ func (m *ForceReleaseReply) fields(f *fields) {
 	f.message("force release reply")
 	f.uint("released", &m.Released)
 }
-
-func (m *ForceReleaseReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *ForceReleaseReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // DeletedByForce is the message of a LeaseLost whose semaphore was deleted.
 const DeletedByForce = "semaphore was deleted by force; create it again before the next acquire"
@@ -271,9 +241,6 @@ func (m *LeaseLost) fields(f *fields) {
 		small(f, "cause", &m.Cause)
 	}
 }
-
-func (m *LeaseLost) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *LeaseLost) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // Flags of Describe and Watch.
 const (
@@ -313,10 +280,6 @@ func (m *Describe) fields(f *fields) {
 	f.uint32("limit", &m.Limit)
 	f.uint("watch id", &m.WatchID)
 }
-
-func (m *Describe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Describe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Describe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // DescribeCursor is the cursor of a page that begins behind an order id: with the owners behind it,
 // if owners is set and the request includes them, and then the waiters; else with the waiters
@@ -373,9 +336,6 @@ func (m *DescribeReply) fields(f *fields) {
 		f.leave(o)
 	}
 }
-
-func (m *DescribeReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *DescribeReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // Owner holds units.
 type Owner struct {
@@ -444,9 +404,6 @@ func (m *WatchFired) fields(f *fields) {
 	f.bool("owners changed", &m.OwnersChanged)
 }
 
-func (m *WatchFired) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *WatchFired) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // List lists semaphores of a node in one shard, by name prefix, in order of name. Reply: ListReply.
 type List struct {
 	Shard       uint64
@@ -470,10 +427,6 @@ func (m *List) fields(f *fields) {
 	f.consistency(&m.Consistency)
 	f.uint("min index", &m.MinIndex)
 }
-
-func (m *List) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *List) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *List) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ListReply is a page. An empty cursor is the end. The last fields are the node's use of its
 // quotas in this shard.
@@ -501,9 +454,6 @@ func (m *ListReply) fields(f *fields) {
 	f.uint("used waiters", &m.UsedWaiters)
 	bucketRuns(f, &m.Runs)
 }
-
-func (m *ListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *ListReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // ListItem is a semaphore in a list.
 type ListItem struct {

@@ -45,10 +45,6 @@ func (m *SessionStart) fields(f *fields) {
 	f.trailingUint("parent", &m.Parent)
 }
 
-func (m *SessionStart) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionStart) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *SessionStart) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // SessionAttach attaches an existing session to this connection. Reply: SessionReply.
 type SessionAttach struct {
 	Session     uint64
@@ -74,10 +70,6 @@ func (m *SessionAttach) fields(f *fields) {
 	f.text("description", &m.Description, "session description", MaxDescriptionLen)
 	f.nonce(&m.Nonce)
 }
-
-func (m *SessionAttach) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionAttach) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *SessionAttach) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // SessionReply answers start and attach.
 type SessionReply struct {
@@ -105,9 +97,6 @@ func (m *SessionReply) fields(f *fields) {
 	small(f, "read consistency", &m.ReadConsistency)
 }
 
-func (m *SessionReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // SessionStop ends a session now. A session that is gone already answers SESSION_EXPIRED. Reply:
 // Empty.
 type SessionStop struct {
@@ -120,10 +109,6 @@ func (m *SessionStop) fields(f *fields) {
 	f.uint("session", &m.Session)
 	f.uint("epoch", &m.Epoch)
 }
-
-func (m *SessionStop) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionStop) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *SessionStop) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // SessionKill is the operator's stop; needs the right admin. Reply: Empty.
 type SessionKill struct {
@@ -138,10 +123,6 @@ func (m *SessionKill) fields(f *fields) {
 	f.uint("node", &m.Node)
 	f.reason(&m.Reason)
 }
-
-func (m *SessionKill) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionKill) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *SessionKill) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // SessionDescribe reads one session at its home. Reply: SessionInfo.
 type SessionDescribe struct {
@@ -166,10 +147,6 @@ func (m *SessionDescribe) fields(f *fields) {
 	}
 }
 
-func (m *SessionDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *SessionDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // SessionList lists the sessions of a node that live in one shard; in order of id. Reply:
 // SessionListReply.
 type SessionList struct {
@@ -186,10 +163,6 @@ func (m *SessionList) fields(f *fields) {
 	f.bytes("cursor", &m.Cursor)
 	f.uint32("limit", &m.Limit)
 }
-
-func (m *SessionList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *SessionList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // SessionState as the server sees it.
 type SessionState uint8
@@ -227,9 +200,6 @@ func (m *SessionInfo) fields(f *fields) {
 	f.trailingUint("parent", &m.Parent)
 }
 
-func (m *SessionInfo) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionInfo) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // SessionListReply is a page. An empty cursor is the end. List.Session on every shard says what
 // a session holds and waits for, and SessionObjects what else it takes part in.
 type SessionListReply struct {
@@ -246,13 +216,6 @@ func (m *SessionListReply) fields(f *fields) {
 	f.bytes("cursor", &m.Cursor)
 	bucketRuns(f, &m.Runs)
 }
-
-func (m *SessionListReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *SessionListReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // SessionObjects lists the objects besides semaphores that a session takes part in, in one shard:
 // first the processes that it is a member of, then the tracks that it has instances of, then rate
@@ -273,10 +236,6 @@ func (m *SessionObjects) fields(f *fields) {
 	f.bytes("cursor", &m.Cursor)
 	f.uint32("limit", &m.Limit)
 }
-
-func (m *SessionObjects) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionObjects) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *SessionObjects) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ObjectType is a type of object in a shard, besides semaphores.
 type ObjectType uint8
@@ -319,17 +278,6 @@ func (m *SessionObjectsReply) fields(f *fields) {
 	bucketRuns(f, &m.Runs)
 }
 
-func (m *SessionObjectsReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *SessionObjectsReply) DecodeBody(b []byte) error {
-	f := decoder(b)
-	m.fields(&f)
-	return f.err()
-}
-
 // NodeDropped is the message of a refusal for a node that was dropped with its sessions.
 const NodeDropped = "coordination node was deleted; a node created under the same path is another one, with new sessions"
 
@@ -357,9 +305,6 @@ func (m *SessionEnded) fields(f *fields) {
 	f.str("message", &m.Message)
 }
 
-func (m *SessionEnded) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *SessionEnded) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // TakenOver tells a connection that the session was attached elsewhere: pongs on this
 // connection no longer renew it.
 type TakenOver struct {
@@ -372,9 +317,6 @@ func (m *TakenOver) fields(f *fields) {
 	f.uint("session", &m.Session)
 	f.uint("epoch", &m.Epoch)
 }
-
-func (m *TakenOver) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TakenOver) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // Detached tells a connection that a session is attached on it no more: its home moves to another
 // shard, or the home shard has another leader. From here on no pong on this connection renews an
@@ -391,6 +333,3 @@ func (m *Detached) fields(f *fields) {
 	f.uint("session", &m.Session)
 	f.uint("epoch", &m.Epoch)
 }
-
-func (m *Detached) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Detached) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -159,10 +159,6 @@ func (m *TrackCreate) fields(f *fields) {
 	f.leave(o)
 }
 
-func (m *TrackCreate) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackCreate) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackCreate) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackAlter replaces the config that has this revision. Reply: TrackRevision.
 type TrackAlter struct {
 	Head
@@ -181,10 +177,6 @@ func (m *TrackAlter) fields(f *fields) {
 	f.leave(o)
 }
 
-func (m *TrackAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackRevision is the config's revision. A track that is created again begins above the former's.
 type TrackRevision struct {
 	Revision uint64
@@ -194,9 +186,6 @@ func (m *TrackRevision) fields(f *fields) {
 	f.message("track revision")
 	f.uint("revision", &m.Revision)
 }
-
-func (m *TrackRevision) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackRevision) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackDelete removes a track; one that has instances only with Force. Reply: Empty.
 type TrackDelete struct {
@@ -211,10 +200,6 @@ func (m *TrackDelete) fields(f *fields) {
 	f.track(&m.Name)
 	f.bool("force", &m.Force)
 }
-
-func (m *TrackDelete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackDelete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackDelete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackInstanceRole is what an instance is for its location. A follower does not hold anybody up.
 type TrackInstanceRole uint8
@@ -248,10 +233,6 @@ func (m *TrackRegister) fields(f *fields) {
 	f.bool("takeover", &m.Takeover)
 }
 
-func (m *TrackRegister) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackRegister) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackRegister) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackRegisterReply has the incarnation, which the instance's calls carry.
 type TrackRegisterReply struct {
 	Incarnation uint64
@@ -260,17 +241,6 @@ type TrackRegisterReply struct {
 func (m *TrackRegisterReply) fields(f *fields) {
 	f.message("track register reply")
 	f.uint("incarnation", &m.Incarnation)
-}
-
-func (m *TrackRegisterReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *TrackRegisterReply) DecodeBody(b []byte) error {
-	f := decoder(b)
-	m.fields(&f)
-	return f.err()
 }
 
 // TrackUnregister ends an instance at its own wish. Reply: Empty.
@@ -288,10 +258,6 @@ func (m *TrackUnregister) fields(f *fields) {
 	f.label("id", &m.ID, "instance id", MaxTrackInstance)
 	f.incarnation(&m.Incarnation)
 }
-
-func (m *TrackUnregister) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackUnregister) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackUnregister) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackPoll asks which version to have, and reports. Targets move by polls alone. It has no number
 // of its own: it may be sent again. Reply: TrackPollReply.
@@ -315,9 +281,6 @@ func (m *TrackPoll) fields(f *fields) {
 	f.leave(o)
 	f.bool("with payload", &m.WithPayload)
 }
-
-func (m *TrackPoll) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackPoll) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // UpdateReport carries an instance's report about itself.
 type UpdateReport struct {
@@ -379,8 +342,6 @@ func (m *TrackPollReply) fields(f *fields) {
 	f.bytes("payload", &m.Payload)
 }
 
-func (m *TrackPollReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
-
 // TrackReport reports without asking. Reply: Empty. A stale one is PRECONDITION_FAILED.
 type TrackReport struct {
 	Session     uint64
@@ -404,10 +365,6 @@ func (m *TrackReport) fields(f *fields) {
 	}
 }
 
-func (m *TrackReport) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackReport) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackReport) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackSetRole changes an instance's role. Reply: Empty.
 type TrackSetRole struct {
 	Head
@@ -425,7 +382,3 @@ func (m *TrackSetRole) fields(f *fields) {
 	f.incarnation(&m.Incarnation)
 	enum(f, "role", &m.Role, "role", InstanceFollower, InstanceLeader, "1 (follower) or 2 (leader)")
 }
-
-func (m *TrackSetRole) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackSetRole) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackSetRole) Validate() error            { f := checker(); m.fields(&f); return f.err() }

@@ -19,10 +19,6 @@ func (m *TrackPublish) fields(f *fields) {
 	}
 }
 
-func (m *TrackPublish) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackPublish) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackPublish) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackVersion is a version.
 type TrackVersion struct {
 	Version uint64
@@ -32,9 +28,6 @@ func (m *TrackVersion) fields(f *fields) {
 	f.message("track version")
 	f.uint("version", &m.Version)
 }
-
-func (m *TrackVersion) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackVersion) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackWithdraw bars a published version: it is not chosen any more. Reply: Empty.
 type TrackWithdraw struct {
@@ -49,10 +42,6 @@ func (m *TrackWithdraw) fields(f *fields) {
 	f.track(&m.Name)
 	f.version("version", &m.Version)
 }
-
-func (m *TrackWithdraw) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackWithdraw) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackWithdraw) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackAdvance is the answer of an external generator, for a track with the source external: a
 // version, or why there is none. It is asked by the state of the first location that a TrackWatch
@@ -77,10 +66,6 @@ func (m *TrackAdvance) fields(f *fields) {
 		f.refuse("version is %d with an error of %d bytes; give one of the two", m.Version, len(m.Text))
 	}
 }
-
-func (m *TrackAdvance) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackAdvance) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackAdvance) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // TrackVerb is an operator's command.
 type TrackVerb uint8
@@ -137,10 +122,6 @@ func (m *TrackAdmin) fields(f *fields) {
 	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
 }
 
-func (m *TrackAdmin) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackAdmin) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackAdmin) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // GateOutcome is how a gate's run ended.
 type GateOutcome uint8
 
@@ -175,7 +156,3 @@ func (m *TrackGateReport) fields(f *fields) {
 		"1 (success), 2 (failure) or 3 (inconclusive)")
 	f.printable("text", &m.Text, "gate text", MaxTrackMessage)
 }
-
-func (m *TrackGateReport) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackGateReport) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackGateReport) Validate() error            { f := checker(); m.fields(&f); return f.err() }

@@ -29,10 +29,6 @@ func (m *TrackDescribe) fields(f *fields) {
 	f.uint32("limit", &m.Limit)
 }
 
-func (m *TrackDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackStatus is how a track stands.
 type TrackStatus struct {
 	Index          uint64 // log index of the shard it was read at
@@ -76,9 +72,6 @@ func (m *TrackStatus) fields(f *fields) {
 	}
 	f.bytes("cursor", &m.Cursor)
 }
-
-func (m *TrackStatus) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackStatus) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackState is the state of a location.
 type TrackState uint8
@@ -241,10 +234,6 @@ func (m *TrackHistory) fields(f *fields) {
 	f.uint("min index", &m.MinIndex)
 }
 
-func (m *TrackHistory) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackHistory) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackHistory) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackHistoryReply has the rows, oldest first.
 type TrackHistoryReply struct {
 	Index uint64
@@ -260,13 +249,6 @@ func (m *TrackHistoryReply) fields(f *fields) {
 		l.item().fields(f)
 	}
 }
-
-func (m *TrackHistoryReply) AppendBody(b []byte) []byte {
-	f := encoder(b)
-	m.fields(&f)
-	return f.body()
-}
-func (m *TrackHistoryReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackHistoryRow is a target that a location had.
 type TrackHistoryRow struct {
@@ -310,10 +292,6 @@ func (m *TrackList) fields(f *fields) {
 	f.uint("min index", &m.MinIndex)
 }
 
-func (m *TrackList) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackList) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackList) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackListReply is a page. An empty cursor is the end.
 type TrackListReply struct {
 	Index  uint64
@@ -331,9 +309,6 @@ func (m *TrackListReply) fields(f *fields) {
 	f.bytes("cursor", &m.Cursor)
 	bucketRuns(f, &m.Runs)
 }
-
-func (m *TrackListReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackListReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackItem is a track in a list.
 type TrackItem struct {
@@ -373,10 +348,6 @@ func (m *TrackWatch) fields(f *fields) {
 	f.bool("targets", &m.Targets)
 }
 
-func (m *TrackWatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackWatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *TrackWatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // TrackEvents is what one step of the log did to a track.
 type TrackEvents struct {
 	Revision uint64 // log index
@@ -390,9 +361,6 @@ func (m *TrackEvents) fields(f *fields) {
 		l.item().fields(f)
 	}
 }
-
-func (m *TrackEvents) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *TrackEvents) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // TrackEventKind says what an event is about.
 type TrackEventKind uint8

@@ -29,10 +29,6 @@ func (m *Watch) fields(f *fields) {
 	}
 }
 
-func (m *Watch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Watch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Watch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
-
 // Unwatch closes a stream. Reply: Empty.
 type Unwatch struct {
 	WatchID uint64 // the request id of its Watch
@@ -42,10 +38,6 @@ func (m *Unwatch) fields(f *fields) {
 	f.message("unwatch")
 	f.uint("watch id", &m.WatchID)
 }
-
-func (m *Unwatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Unwatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *Unwatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // Snapshot is a page of the state. First resets all that the stream knew: it starts a stream, and
 // starts it again when the connection had fallen behind or the server had to. Pages come in order
@@ -100,9 +92,6 @@ func (m *Snapshot) fields(f *fields) {
 	f.bool("resumed", &m.Resumed)
 	f.bytes("deltas", &m.Deltas)
 }
-
-func (m *Snapshot) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Snapshot) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // BucketRun is the Count buckets of the tier that follow the run before. All runs of a shard, from
 // bucket 0 on, say which buckets the shard serves. A page of a list has only semaphores in those.
@@ -206,9 +195,6 @@ func (m *Delta) fields(f *fields) {
 	}
 }
 
-func (m *Delta) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *Delta) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-
 // DecodeBodyAgain is DecodeBody into the memory of the changes that were decoded before, which
 // nothing may use any more.
 func (m *Delta) DecodeBodyAgain(b []byte) error {
@@ -230,6 +216,3 @@ func (m *StreamCut) fields(f *fields) {
 	small(f, "status", &m.Status)
 	f.str("message", &m.Message)
 }
-
-func (m *StreamCut) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *StreamCut) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }

@@ -10,13 +10,13 @@ import (
 func TestRoundTrip(t *testing.T) {
 	for _, e := range allMessages() {
 		for name, m := range map[string]Message{"sample": e.sample, "filled": filled(e), "zero": e.fresh()} {
-			body := m.AppendBody(nil)
+			body := AppendBody(nil, m)
 			if err := CheckBody(body); err != nil {
 				t.Errorf("%s %s: %v", e.typeName(), name, err)
 				continue
 			}
 			got := e.fresh()
-			if err := got.DecodeBody(body); err != nil {
+			if err := DecodeBody(got, body); err != nil {
 				t.Errorf("%s %s: %v", e.typeName(), name, err)
 			}
 			if !reflect.DeepEqual(got, m) {
@@ -24,7 +24,7 @@ func TestRoundTrip(t *testing.T) {
 			}
 			// A target that held something else is overwritten in every field.
 			used := filled(e)
-			if err := used.DecodeBody(body); err != nil || !reflect.DeepEqual(used, m) {
+			if err := DecodeBody(used, body); err != nil || !reflect.DeepEqual(used, m) {
 				t.Errorf("%s %s into a used target: %+v, %v", e.typeName(), name, used, err)
 			}
 		}
@@ -36,14 +36,14 @@ func TestRoundTrip(t *testing.T) {
 func TestTruncated(t *testing.T) {
 	for _, e := range allMessages() {
 		for _, m := range []Message{e.sample, filled(e)} {
-			body := m.AppendBody(nil)
+			body := AppendBody(nil, m)
 			frame := AppendFrame(nil, e.kind, 7, 4000, m)[lengthSize:]
 			for i := range body {
 				cut := body[:i:i]
 				if CheckBody(cut) == nil {
 					t.Errorf("%s cut to %d of %d bytes passes the check", e.typeName(), i, len(body))
 				}
-				_ = e.fresh().DecodeBody(cut)
+				_ = DecodeBody(e.fresh(), cut)
 			}
 			for i := range frame {
 				if _, err := ParseFrame(frame[:i:i]); err == nil {
@@ -76,14 +76,14 @@ func join(fields [][]byte) []byte {
 // TestOlderPeer: a body without its last fields decodes to the same message with those at zero.
 func TestOlderPeer(t *testing.T) {
 	for _, e := range allMessages() {
-		parts := split(t, filled(e).AppendBody(nil))
-		zero := split(t, e.fresh().AppendBody(nil))
+		parts := split(t, AppendBody(nil, filled(e)))
+		zero := split(t, AppendBody(nil, e.fresh()))
 		for n := range parts {
 			got, want := filled(e), e.fresh()
-			if err := got.DecodeBody(join(parts[:n])); err != nil {
+			if err := DecodeBody(got, join(parts[:n])); err != nil {
 				t.Errorf("%s with %d fields: %v", e.typeName(), n, err)
 			}
-			if err := want.DecodeBody(join(append(parts[:n:n], zero[min(n, len(zero)):]...))); err != nil {
+			if err := DecodeBody(want, join(append(parts[:n:n], zero[min(n, len(zero)):]...))); err != nil {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(got, want) {
@@ -97,13 +97,13 @@ func TestOlderPeer(t *testing.T) {
 func TestNewerPeer(t *testing.T) {
 	extras := [][]byte{{0x07}, {0xc0}, {0xcb, 1, 2, 3, 4, 5, 6, 7, 8}, {0x82, 0xa1, 'a', 0x91, 0x01, 0x02, 0x80}, {0xc7, 2, 9, 1, 2}}
 	for _, e := range allMessages() {
-		parts := split(t, filled(e).AppendBody(nil))
+		parts := split(t, AppendBody(nil, filled(e)))
 		got := e.fresh()
 		body := join(append(parts, extras...))
 		if err := CheckBody(body); err != nil {
 			t.Fatal(err)
 		}
-		if err := got.DecodeBody(body); err != nil || !reflect.DeepEqual(got, filled(e)) {
+		if err := DecodeBody(got, body); err != nil || !reflect.DeepEqual(got, filled(e)) {
 			t.Errorf("%s with more fields: %+v, %v", e.typeName(), got, err)
 		}
 	}
@@ -115,12 +115,12 @@ func TestNewerPeer(t *testing.T) {
 		append([]byte{0x92}, append(owner, owner...)...), extras[3]))
 	body := append([]byte{0x94, 0x01, 0xc3, 0xc3, 0x91}, item...)
 	var m Snapshot
-	if err := m.DecodeBody(body); err != nil || !reflect.DeepEqual(m.Semaphores[0].Owners, []Owner{full, full}) {
+	if err := DecodeBody(&m, body); err != nil || !reflect.DeepEqual(m.Semaphores[0].Owners, []Owner{full, full}) {
 		t.Errorf("snapshot with more fields inside: %+v, %v", m, err)
 	}
-	create := append([]byte{0x92, 0xa2, '/', 'a'}, join(append(split(t, sampleNode.Config.AppendBody(nil)), extras...))...)
+	create := append([]byte{0x92, 0xa2, '/', 'a'}, join(append(split(t, AppendBody(nil, &sampleNode.Config)), extras...))...)
 	var node NodeCreate
-	if err := node.DecodeBody(create); err != nil || node.Config != sampleNode.Config {
+	if err := DecodeBody(&node, create); err != nil || node.Config != sampleNode.Config {
 		t.Errorf("node create with more fields inside: %+v, %v", node, err)
 	}
 }
@@ -159,13 +159,13 @@ func TestWrongTypes(t *testing.T) {
 		}
 	}
 	for _, e := range allMessages() {
-		parts := split(t, e.fresh().AppendBody(nil))
+		parts := split(t, AppendBody(nil, e.fresh()))
 		for i := range parts {
 			field := wireField(reflect.ValueOf(e.fresh()).Elem(), i)
 			for name, value := range values {
 				changed := append([][]byte(nil), parts...)
 				changed[i] = value
-				err := e.fresh().DecodeBody(join(changed))
+				err := DecodeBody(e.fresh(), join(changed))
 				if takes(field, name) != (err == nil) {
 					t.Errorf("%s field %d as %s: error %v", e.typeName(), i, name, err)
 				}
@@ -210,9 +210,9 @@ func TestErrorNamesField(t *testing.T) {
 // alias it, as documented.
 func TestScribble(t *testing.T) {
 	for _, e := range allMessages() {
-		body := filled(e).AppendBody(nil)
+		body := AppendBody(nil, filled(e))
 		got := e.fresh()
-		if err := got.DecodeBody(body); err != nil {
+		if err := DecodeBody(got, body); err != nil {
 			t.Fatal(err)
 		}
 		for i := range body {
@@ -274,9 +274,9 @@ func TestDecodeDeltaAgain(t *testing.T) {
 		{Node: 5, Name: []byte("c"), Index: 6},
 		{Node: 7, Name: []byte("d"), Index: 8, Changes: []SemaphoreChange{{Kind: ChangeDeleted}, {Kind: ChangeCreated, Ephemeral: true}}},
 	} {
-		body := want.AppendBody(nil)
+		body := AppendBody(nil, &want)
 		var fresh Delta
-		if err := fresh.DecodeBody(body); err != nil {
+		if err := DecodeBody(&fresh, body); err != nil {
 			t.Fatal(err)
 		}
 		if err := again.DecodeBodyAgain(body); err != nil {

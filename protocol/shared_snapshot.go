@@ -10,7 +10,9 @@ func AppendSnapshotRest(b []byte, m *Snapshot) []byte {
 	rest := *m
 	rest.Index = 0
 	start := len(b)
-	b = rest.AppendBody(b)
+	f := encoder(b)
+	rest.fields(&f)
+	b = f.body()
 	return append(b[:start], b[start+2:]...) // behind the array's head and the index, a byte each
 }
 
@@ -18,7 +20,7 @@ func AppendSnapshotRest(b []byte, m *Snapshot) []byte {
 // given follows, size bytes of it.
 func AppendSnapshotHead(b []byte, id, shard, index uint64, size int) []byte {
 	start := len(b)
-	b = BeginFrame(b, KindSnapshot, id, shard)
+	b = beginFrame(b, KindSnapshot, id, shard)
 	b = append(b, fixArray|snapshotFields)
 	b = appendUint(b, index)
 	return lengthOfRest(b, start, size)
@@ -29,7 +31,9 @@ func AppendSnapshotHead(b []byte, id, shard, index uint64, size int) []byte {
 func AppendResumedHead(b []byte, id, shard, index, epoch uint64, size int) []byte {
 	start := len(b)
 	m := Snapshot{Index: index, First: true, Last: true, Epoch: epoch, Resumed: true}
-	b = m.AppendBody(BeginFrame(b, KindSnapshot, id, shard))
+	f := encoder(beginFrame(b, KindSnapshot, id, shard))
+	m.fields(&f)
+	b = f.body()
 	b = appendBinHead(b[:len(b)-2], size) // in place of the empty bytes at the end
 	return lengthOfRest(b, start, size)
 }

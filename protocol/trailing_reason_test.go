@@ -23,12 +23,12 @@ func TestTrailingReason(t *testing.T) {
 		{&LimitDelete{Head: head, Path: name}, &LimitDelete{Head: head, Path: name, Reason: "why"}, &LimitDelete{}, 1},
 		{&Delete{Head: head, Name: name}, &Delete{Head: head, Name: name, Reason: "why"}, &Delete{}, 1},
 	} {
-		plain, reasoned := x.plain.AppendBody(nil), x.reasoned.AppendBody(nil)
+		plain, reasoned := AppendBody(nil, x.plain), AppendBody(nil, x.reasoned)
 		if reasoned[0] != plain[0]+x.more || !bytes.HasPrefix(reasoned[1:], plain[1:]) || !bytes.HasSuffix(reasoned, []byte("\xa3why")) {
 			t.Errorf("%T: % x\nis not what follows % x", x.plain, reasoned, plain)
 		}
 		for _, want := range []Message{x.reasoned, x.plain} {
-			if err := x.read.DecodeBody(want.AppendBody(nil)); err != nil || !sameMessage(x.read, want) {
+			if err := DecodeBody(x.read, AppendBody(nil, want)); err != nil || !sameMessage(x.read, want) {
 				t.Errorf("%T: read %+v, %v; want %+v", want, x.read, err, want)
 			}
 		}
@@ -36,4 +36,4 @@ func TestTrailingReason(t *testing.T) {
 }
 
 // sameMessage compares what messages encode: an empty field may be nil or not.
-func sameMessage(a, b Message) bool { return reflect.DeepEqual(a.AppendBody(nil), b.AppendBody(nil)) }
+func sameMessage(a, b Message) bool { return reflect.DeepEqual(AppendBody(nil, a), AppendBody(nil, b)) }

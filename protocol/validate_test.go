@@ -31,7 +31,7 @@ func TestValidate(t *testing.T) {
 	}
 	cases := []struct {
 		name string
-		m    Validator
+		m    Message
 		want string // a part of the message; empty: valid
 	}{
 		{"hello", &Hello{Magic: Magic, Version: Version}, ""},
@@ -244,7 +244,7 @@ func TestValidate(t *testing.T) {
 		{"node list by a long prefix", &NodeList{Prefix: "/" + strings.Repeat("x", MaxPathLen)}, "1025 bytes"},
 	}
 	for _, c := range cases {
-		err := c.m.Validate()
+		err := Validate(c.m)
 		if c.want == "" {
 			if err != nil {
 				t.Errorf("%s: %v", c.name, err)

@@ -24,7 +24,7 @@ func TestAdditions(t *testing.T) {
 	additions[CmdUpdate] = []addition{{format: 2}}
 	additions[CmdCreate] = []addition{{format: 2, value: func(body []byte) bool {
 		var x protocol.Create
-		return x.DecodeBody(body) == nil && x.Options != nil && x.Options.Policy == protocol.PolicyFair
+		return protocol.DecodeBody(&x, body) == nil && x.Options != nil && x.Options.Policy == protocol.PolicyFair
 	}}}
 
 	x := newScriptRunner(t)

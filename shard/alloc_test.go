@@ -69,7 +69,7 @@ func (x *benchMachine) commit() {
 
 func (x *benchMachine) start(create [protocol.KeyLen]byte) {
 	m := protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 10_000, Description: "worker", Nonce: 1}
-	x.body = m.AppendBody(x.body[:0])
+	x.body = protocol.AppendBody(x.body[:0], &m)
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdSessionStart, Node: 1, Sender: "10.20.30.40:50000", Body: x.body})
 }
 
@@ -96,7 +96,7 @@ func (x *benchMachine) release(s int, name []byte) {
 
 func (x *benchMachine) create(s int, name []byte, limit uint64) {
 	m := protocol.Create{Head: x.head(s), Name: name, Limit: limit}
-	x.body = m.AppendBody(x.body[:0])
+	x.body = protocol.AppendBody(x.body[:0], &m)
 	x.command(CmdCreate)
 }
 

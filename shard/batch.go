@@ -44,7 +44,7 @@ type batch struct {
 func (b *batch) decode(x protocol.Message, body []byte) bool {
 	err := protocol.CheckBody(body)
 	if err == nil {
-		err = x.DecodeBody(body)
+		err = protocol.DecodeBody(x, body)
 	}
 	if err != nil {
 		b.replyError(err)
@@ -54,22 +54,18 @@ func (b *batch) decode(x protocol.Message, body []byte) bool {
 }
 
 // valid checks arguments, or answers the command.
-func (b *batch) valid(x protocol.Validator) bool {
-	if err := x.Validate(); err != nil {
+func (b *batch) valid(x protocol.Message) bool {
+	if err := protocol.Validate(x); err != nil {
 		b.replyError(err)
 		return false
 	}
 	return true
 }
 
-// message is the body of a command.
-type message interface {
-	protocol.Message
-	protocol.Validator
-}
-
 // readBody reads and checks a command's body, or answers it.
-func (b *batch) readBody(x message, c *rawCommand) bool { return b.decode(x, c.body) && b.valid(x) }
+func (b *batch) readBody(x protocol.Message, c *rawCommand) bool {
+	return b.decode(x, c.body) && b.valid(x)
+}
 
 // reply answers a command that leaves no memory.
 func (b *batch) reply(status protocol.Status, text string) {

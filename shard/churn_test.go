@@ -124,7 +124,7 @@ func (x *churn) command() Command {
 	n := min(len(x.sessions), 12)
 	a := &x.sessions[len(x.sessions)-1-x.r.IntN(n)]
 	request := func(kind CommandKind, m protocol.Message) Command {
-		return Command{Kind: kind, Node: a.node, Epoch: a.epoch, Sender: "c", Body: m.AppendBody(nil)}
+		return Command{Kind: kind, Node: a.node, Epoch: a.epoch, Sender: "c", Body: protocol.AppendBody(nil, m)}
 	}
 	*a.seq++
 	head := protocol.Head{Session: a.id, Seq: *a.seq, Low: *a.seq - x.r.Uint64N(min(*a.seq, 4))}
@@ -265,5 +265,5 @@ func (x *churn) newSession() Command {
 		Node: node, CreateID: fmt.Appendf(nil, "%16d", x.creates), Key: make([]byte, 16),
 		Timeout: x.r.Uint64N(20_000), Description: string(x.data()), Nonce: 1,
 	}
-	return Command{Kind: CmdSessionStart, Node: node, Sender: "client", Body: m.AppendBody(nil)}
+	return Command{Kind: CmdSessionStart, Node: node, Sender: "client", Body: protocol.AppendBody(nil, &m)}
 }

@@ -69,7 +69,7 @@ func (x *formatStory) do(lines ...string) {
 func (x *formatStory) ask(kind CommandKind, m protocol.Message) {
 	x.t.Helper()
 	x.lines, x.starts = []string{"request"}, nil
-	x.applyAll([]Command{{Kind: kind, Node: 1, Epoch: 1, Body: m.AppendBody(nil)}})
+	x.applyAll([]Command{{Kind: kind, Node: 1, Epoch: 1, Body: protocol.AppendBody(nil, m)}})
 }
 
 func (x *formatStory) applyAll(list []Command) {

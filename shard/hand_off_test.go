@@ -45,7 +45,7 @@ func TestHandedOff(t *testing.T) {
 		x.acquire(1, name, false)
 		x.release(0, name)
 		m := protocol.Resize{Head: x.head(0), Name: name, Limit: 2}
-		x.body = m.AppendBody(x.body[:0])
+		x.body = protocol.AppendBody(x.body[:0], &m)
 		x.command(CmdResize)
 	}), -1)
 

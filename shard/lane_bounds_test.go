@@ -36,7 +36,7 @@ func newCrowdedQueue(sessions int, seed uint64, limit uint64, o *protocol.Semaph
 	}
 	q.begin()
 	m := protocol.Create{Head: q.head(0), Name: []byte("q"), Limit: limit, Options: o}
-	q.body = m.AppendBody(q.body[:0])
+	q.body = protocol.AppendBody(q.body[:0], &m)
 	q.command(CmdCreate)
 	q.commit()
 	return q

@@ -13,7 +13,7 @@ func laneMachine(waiters int, limit uint64, o *protocol.SemaphoreOptions, ask fu
 	x := newBenchMachine(waiters + 1)
 	x.begin()
 	m := protocol.Create{Head: x.head(0), Name: []byte("q"), Limit: limit, Options: o}
-	x.body = m.AppendBody(x.body[:0])
+	x.body = protocol.AppendBody(x.body[:0], &m)
 	x.command(CmdCreate)
 	x.commit()
 	for i := 0; i <= waiters; {
@@ -107,7 +107,7 @@ func BenchmarkAlter(b *testing.B) {
 		x.begin()
 		m := protocol.Alter{Head: x.head(0), Name: []byte("q"), Fields: protocol.AlterPolicy,
 			Options: protocol.SemaphoreOptions{Policy: policies[i%2]}}
-		x.body = m.AppendBody(x.body[:0])
+		x.body = protocol.AppendBody(x.body[:0], &m)
 		x.command(CmdAlter)
 		x.commit()
 	}

@@ -20,8 +20,8 @@ func TestHoldingsLimits(t *testing.T) {
 		}
 		return list
 	}
-	command := func(kind CommandKind, m interface{ AppendBody([]byte) []byte }) {
-		x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: m.AppendBody(nil)})
+	command := func(kind CommandKind, m protocol.Message) {
+		x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: protocol.AppendBody(nil, m)})
 	}
 	process := func(i int) []byte { return fmt.Appendf(nil, "p%d", i) }
 	track := func(i int) []byte { return fmt.Appendf(nil, "t%d", i) }

@@ -89,7 +89,7 @@ func sortedWeights(list []protocol.Weight) (out []protocol.Weight) {
 }
 
 func (m *model) alter(o op, x *protocol.Alter) {
-	if badHead(x.Head, x.Name) || x.Validate() != nil {
+	if badHead(x.Head, x.Name) || protocol.Validate(x) != nil {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}

@@ -262,7 +262,7 @@ func encode(h Header, ops []op) []byte {
 func (o op) body() []byte {
 	switch x := o.msg.(type) {
 	case protocol.Message:
-		return x.AppendBody(nil)
+		return protocol.AppendBody(nil, x)
 	case DetachBody:
 		return AppendDetach(nil, x)
 	case RemoteEndedBody:

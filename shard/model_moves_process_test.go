@@ -143,7 +143,7 @@ func (x *moveTest) member() error {
 		kind, body = CmdProcessConfirm,
 			&protocol.ProcessConfirm{Session: c.id, Name: name, Epoch: m.epoch, Step: protocol.StepPrepared}
 	}
-	return x.sendMember(c, name, Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: body.AppendBody(nil)},
+	return x.sendMember(c, name, Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: protocol.AppendBody(nil, body)},
 		kind == CmdProcessJoin || kind == CmdProcessLeave ||
 			kind == CmdProcessComplete)
 }

@@ -284,7 +284,7 @@ func (x *moveTest) step() error {
 // applyBoth applies a command to the shard that serves the bucket, and to the model.
 func (x *moveTest) applyBoth(b uint32, o op) (Event, bool, error) {
 	i, ok := x.serving(b)
-	body := o.msg.(protocol.Message).AppendBody(nil)
+	body := protocol.AppendBody(nil, o.msg.(protocol.Message))
 	c := Command{Kind: o.kind, Node: o.node, Epoch: o.epoch, Body: body}
 	if !ok {
 		for k := range x.shards {

@@ -268,7 +268,7 @@ func (x *moveTest) sendTrack(
 	c *modelClient, name []byte, kind CommandKind, msg protocol.Message, call trackCall,
 ) (e Event, ok bool, err error) {
 	p := x.trackOf(name)
-	cmd := Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: msg.AppendBody(nil)}
+	cmd := Command{Kind: kind, Node: 1, Epoch: c.epoch, Body: protocol.AppendBody(nil, msg)}
 	i, served := x.serving(protocol.Bucket(1, name, moveTestBuckets))
 	if !served {
 		for k := range x.shards {

@@ -9,7 +9,7 @@ import (
 const mebibyte = 1 << 20
 
 func (m *model) create(o op, x *protocol.Create) {
-	if badHead(x.Head, x.Name) || x.Limit == 0 || len(x.Data) > mebibyte || x.Validate() != nil {
+	if badHead(x.Head, x.Name) || x.Limit == 0 || len(x.Data) > mebibyte || protocol.Validate(x) != nil {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}

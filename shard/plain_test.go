@@ -98,7 +98,7 @@ func plainUse(t *testing.T) []byte {
 			Flags: protocol.WithOwners | protocol.WithWaiters}, &d); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "describe %s: %x\n", name, d.AppendBody(nil))
+		fmt.Fprintf(&b, "describe %s: %x\n", name, protocol.AppendBody(nil, &d))
 	}
 	usage, _ := x.m.Nodes().Usage(1)
 	fmt.Fprintf(&b, "bytes of the quota: %d\n", usage.Used[QuotaBytes])

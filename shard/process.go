@@ -155,7 +155,7 @@ type Processes struct{ reader }
 // with the first page. A page holds at most the request's limit of members and about PageBytes.
 // Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
 func (r Processes) Describe(req *protocol.ProcessDescribe, out *protocol.ProcessStatus) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	after := uint64(0) // the order of the last member given
@@ -209,7 +209,7 @@ func (r Processes) Describe(req *protocol.ProcessDescribe, out *protocol.Process
 // List reads a page of a node's processes in the active buckets of this shard, in order of name.
 // The cursor is the last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (r Processes) List(req *protocol.ProcessList, out *protocol.ProcessListReply) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	*out = protocol.ProcessListReply{Index: r.m.applied, Processes: out.Processes[:0], Runs: r.m.activeRuns(out.Runs)}

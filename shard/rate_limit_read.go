@@ -39,7 +39,7 @@ func (r RateLimits) View(node uint64, path []byte, logTime uint64) (v RateLimitV
 // List reads a page of a node's trees in the active buckets of this shard, in order of name. The
 // cursor is the last name of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (r RateLimits) List(req *protocol.LimitList, out *protocol.LimitListReply) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	*out = protocol.LimitListReply{Index: r.m.applied, Limits: out.Limits[:0], Runs: r.m.activeRuns(out.Runs)}

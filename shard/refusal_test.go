@@ -19,7 +19,7 @@ func TestRepeatedRefusals(t *testing.T) {
 	}
 	type request struct {
 		kind CommandKind
-		body interface{ AppendBody([]byte) []byte }
+		body protocol.Message
 	}
 	var list []request
 	first := x.head(1)

@@ -134,7 +134,7 @@ func (x *scriptRunner) command(line string) Command {
 	}
 	request := func(kind CommandKind, m protocol.Message) Command {
 		return Command{Kind: kind, Node: node, Epoch: epoch, Sender: string(a.data("client")),
-			Body: m.AppendBody(nil)}
+			Body: protocol.AppendBody(nil, m)}
 	}
 	switch verb {
 	case "start":

@@ -23,7 +23,7 @@ const (
 // Slices of out alias the machine's memory, which is never changed in place. A page holds at most
 // the request's limit of entries and about PageBytes.
 func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	list, after := byte(inOwners), uint64(0)
@@ -100,7 +100,7 @@ func describeWaiter(e *entry, o *protocol.WaiterOptions) protocol.Waiter {
 // those it owns or waits for. The cursor is the last name of the page before. Errors: BAD_REQUEST,
 // NOT_FOUND.
 func (r Semaphores) List(req *protocol.List, out *protocol.ListReply) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	n, err := r.node(req.Node)
@@ -180,7 +180,7 @@ func (r reader) node(id uint64) (*node, error) {
 // History reads the holds of a semaphore that ended last. Errors: BAD_REQUEST, WRONG_SHARD,
 // NOT_FOUND.
 func (r Semaphores) History(req *protocol.SemaphoreHistory, out *protocol.SemaphoreHistoryReply) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	b, err := r.bucket(req.Node, req.Name)

@@ -129,7 +129,7 @@ func TestManyEntries(t *testing.T) {
 	}
 	x.begin()
 	m := protocol.SessionStop{Session: x.sessions[0], Epoch: 1}
-	x.body = m.AppendBody(x.body[:0])
+	x.body = protocol.AppendBody(x.body[:0], &m)
 	x.command(CmdSessionStop)
 	x.commit()
 	applies := 1

@@ -94,7 +94,7 @@ func (r Tracks) now(x *hostedObject, logTime uint64) rollout.Now {
 // idle shard is silent. Instances come in pages in order of id, the request's limit of them or
 // about PageBytes; the rest comes with each page. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
 func (r Tracks) Describe(req *protocol.TrackDescribe, logTime uint64, out *protocol.TrackStatus) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	if len(req.Cursor) > protocol.MaxTrackInstance {
@@ -139,7 +139,7 @@ func (r Tracks) CheckLocation(node uint64, name []byte, location string) error {
 
 // History reads a location's history. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
 func (r Tracks) History(req *protocol.TrackHistory, logTime uint64, out *protocol.TrackHistoryReply) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	x, err := r.object(kindTrack, req.Node, req.Name)
@@ -158,7 +158,7 @@ func (r Tracks) History(req *protocol.TrackHistory, logTime uint64, out *protoco
 // states are those at the log time that the leader would stamp now. The cursor is the last name of
 // the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (r Tracks) List(req *protocol.TrackList, logTime uint64, out *protocol.TrackListReply) error {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return err
 	}
 	*out = protocol.TrackListReply{Index: r.m.applied, Tracks: out.Tracks[:0], Runs: r.m.activeRuns(out.Runs)}

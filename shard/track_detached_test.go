@@ -107,7 +107,7 @@ func (x *detachTest) start() *instanceSession {
 		binary.BigEndian.PutUint64(p.create[:], x.creates)
 	}
 	m := protocol.SessionStart{Node: 1, CreateID: p.create[:], Key: p.create[:], Timeout: 10_000, Nonce: 1}
-	e := x.home.do(x.t, x.now, Command{Kind: CmdSessionStart, Node: 1, Body: m.AppendBody(nil)})
+	e := x.home.do(x.t, x.now, Command{Kind: CmdSessionStart, Node: 1, Body: protocol.AppendBody(nil, &m)})
 	if e.Status != protocol.StatusOK {
 		x.t.Fatalf("start: %v %s", e.Status, e.Text)
 	}
@@ -120,9 +120,9 @@ func (p *instanceSession) head() protocol.Head {
 	return protocol.Head{Session: p.id, Seq: p.seq, Low: p.seq}
 }
 
-func (x *detachTest) send(p *instanceSession, kind CommandKind, body interface{ AppendBody([]byte) []byte }) Event {
+func (x *detachTest) send(p *instanceSession, kind CommandKind, body protocol.Message) Event {
 	x.t.Helper()
-	e := x.track.do(x.t, x.now, Command{Kind: kind, Node: 1, Epoch: p.epoch, Body: body.AppendBody(nil)})
+	e := x.track.do(x.t, x.now, Command{Kind: kind, Node: 1, Epoch: p.epoch, Body: protocol.AppendBody(nil, body)})
 	x.deliverUpdates()
 	return e
 }
@@ -141,7 +141,7 @@ func (x *detachTest) register(p *instanceSession, takeover bool) Event {
 func (x *detachTest) attach(p *instanceSession, epoch uint64) Event {
 	x.t.Helper()
 	m := protocol.SessionAttach{Session: p.id, Node: 1, Epoch: epoch, Key: p.create[:], Timeout: 10_000, Nonce: 1}
-	e := x.home.do(x.t, x.now, Command{Kind: CmdSessionAttach, Node: 1, Body: m.AppendBody(nil)})
+	e := x.home.do(x.t, x.now, Command{Kind: CmdSessionAttach, Node: 1, Body: protocol.AppendBody(nil, &m)})
 	if e.Status == protocol.StatusOK {
 		p.epoch = epoch
 	}
@@ -159,7 +159,7 @@ func (x *detachTest) detach(p *instanceSession) {
 func (x *detachTest) stop(p *instanceSession) {
 	x.t.Helper()
 	m := protocol.SessionStop{Session: p.id, Epoch: p.epoch}
-	x.home.do(x.t, x.now, Command{Kind: CmdSessionStop, Node: 1, Epoch: p.epoch, Body: m.AppendBody(nil)})
+	x.home.do(x.t, x.now, Command{Kind: CmdSessionStop, Node: 1, Epoch: p.epoch, Body: protocol.AppendBody(nil, &m)})
 	x.deliverUpdates()
 }
 

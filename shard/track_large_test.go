@@ -41,7 +41,7 @@ func TestTrackOfLongDescriptionsMoves(t *testing.T) {
 		m := &protocol.TrackRegister{Head: x.head(i), Name: trackName, ID: fmt.Sprint("host-", i), Location: "SAS",
 			Role: protocol.InstanceFollower}
 		x.entry = AppendCommand(x.entry,
-			Command{Kind: CmdTrackRegister, Node: 1, Epoch: 1, Body: m.AppendBody(nil)})
+			Command{Kind: CmdTrackRegister, Node: 1, Epoch: 1, Body: protocol.AppendBody(nil, m)})
 	}
 	x.commit()
 	bucket := protocol.Bucket(1, trackName, 64)
@@ -139,7 +139,7 @@ func newSteadyTrack(t testing.TB, instances int) (x *benchMachine, polls []*prot
 			first := i
 			for range min(100, instances-i) {
 				x.entry = AppendCommand(x.entry,
-					Command{Kind: kind, Node: 1, Epoch: 1, Body: body(i).AppendBody(nil)})
+					Command{Kind: kind, Node: 1, Epoch: 1, Body: protocol.AppendBody(nil, body(i))})
 				i++
 			}
 			x.commit()
@@ -213,7 +213,7 @@ func BenchmarkSteadyPolls(b *testing.B) {
 	x, polls := newSteadyTrack(b, 10_000)
 	bodies := make([][]byte, len(polls))
 	for i, p := range polls {
-		bodies[i] = p.AppendBody(nil)
+		bodies[i] = protocol.AppendBody(nil, p)
 	}
 	b.Run("read", func(b *testing.B) {
 		var poll protocol.TrackPoll
@@ -246,7 +246,7 @@ func (x *benchMachine) operate(t testing.TB, verb protocol.TrackVerb) {
 	t.Helper()
 	m := protocol.TrackAdmin{Head: x.head(0), Name: trackName, Verb: verb, Locations: []string{"MAN"}}
 	x.begin()
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdTrackAdmin, Node: 1, Epoch: 1, Body: m.AppendBody(nil)})
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdTrackAdmin, Node: 1, Epoch: 1, Body: protocol.AppendBody(nil, &m)})
 	x.commit()
 	if e := x.out.List[0]; e.Status != protocol.StatusOK || len(x.out.TrackChanges) == 0 {
 		t.Fatalf("%v %s, %d changes", e.Status, e.Text, len(x.out.TrackChanges))

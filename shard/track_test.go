@@ -13,10 +13,10 @@ import (
 var trackName = []byte("geo/base")
 
 // send applies one command of a session, checks the invariants, and gives the reply.
-func (x *benchMachine) send(t testing.TB, kind CommandKind, body interface{ AppendBody([]byte) []byte }) Event {
+func (x *benchMachine) send(t testing.TB, kind CommandKind, body protocol.Message) Event {
 	t.Helper()
 	x.begin()
-	x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: body.AppendBody(nil)})
+	x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Body: protocol.AppendBody(nil, body)})
 	x.commit()
 	if err := x.m.Check(); err != nil {
 		t.Fatal(err)

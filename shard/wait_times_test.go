@@ -92,15 +92,15 @@ func TestTimesOfEnds(t *testing.T) {
 	x.commit()
 	x.at(1700)
 	kill := protocol.SessionKill{Session: x.sessions[0], Node: 1, Reason: "test"}
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdSessionKill, Node: 1, Body: kill.AppendBody(nil)})
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdSessionKill, Node: 1, Body: protocol.AppendBody(nil, &kill)})
 	x.commit()
 	x.at(1800)
 	force := protocol.ForceRelease{Node: 1, Name: name, First: 1, Last: 1 << 40, Reason: "test"}
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdForceRelease, Node: 1, Body: force.AppendBody(nil)})
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdForceRelease, Node: 1, Body: protocol.AppendBody(nil, &force)})
 	x.commit()
 	x.at(1900)
 	drop := protocol.Delete{Head: x.head(1), Name: name, Force: true}
-	x.body = drop.AppendBody(nil)
+	x.body = protocol.AppendBody(nil, &drop)
 	x.command(CmdDelete)
 	x.commit()
 	got := timesOf(x.m, 1)
@@ -138,7 +138,7 @@ func TestTimesOfExpiry(t *testing.T) {
 	x.commit()
 	x.at(20_100)
 	stop := protocol.SessionStop{Session: x.sessions[1], Epoch: 1}
-	x.body = stop.AppendBody(nil)
+	x.body = protocol.AppendBody(nil, &stop)
 	x.command(CmdSessionStop)
 	x.commit()
 	got := timesOf(x.m, 1)
@@ -208,7 +208,7 @@ func TestSlowWaitOfLane(t *testing.T) {
 		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 2, Config: c})})
 	create := protocol.Create{Head: x.head(0), Name: name, Limit: 1,
 		Options: &protocol.SemaphoreOptions{Policy: protocol.PolicyFair}}
-	x.body = create.AppendBody(x.body[:0])
+	x.body = protocol.AppendBody(x.body[:0], &create)
 	x.command(CmdCreate)
 	x.acquire(0, name, false)
 	x.acquire(1, name, false)
@@ -248,7 +248,7 @@ func TestSlowWaitIsBounded(t *testing.T) {
 	x.commit()
 	x.at(2000)
 	drop := protocol.Delete{Head: x.head(0), Name: name, Force: true}
-	x.body = drop.AppendBody(nil)
+	x.body = protocol.AppendBody(nil, &drop)
 	x.command(CmdDelete)
 	x.commit()
 	if len(x.out.SlowWaits) != maxSlowWaits || x.out.MoreSlowWaits != sessions-50-maxSlowWaits {
@@ -359,7 +359,7 @@ func TestWaitsByLevel(t *testing.T) {
 	x.at(1000)
 	create := protocol.Create{Head: x.head(0), Name: name, Limit: 2,
 		Options: &protocol.SemaphoreOptions{Policy: protocol.PolicyPriority, Numbered: true}}
-	x.body = create.AppendBody(x.body[:0])
+	x.body = protocol.AppendBody(x.body[:0], &create)
 	x.command(CmdCreate)
 	x.create(0, []byte("plain"), 1)
 	x.acquire(0, []byte("plain"), false)
@@ -370,7 +370,7 @@ func TestWaitsByLevel(t *testing.T) {
 	x.body = a.AppendBody(x.body[:0])
 	x.command(CmdAcquire)
 	drain := protocol.Alter{Head: x.head(0), Name: name, Drain: []string{"1"}}
-	x.body = drain.AppendBody(x.body[:0])
+	x.body = protocol.AppendBody(x.body[:0], &drain)
 	x.command(CmdAlter)
 	x.commit()
 	l, _ := x.m.Load().Semaphore(1, name)

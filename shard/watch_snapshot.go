@@ -26,7 +26,7 @@ const complete = math.MaxUint64
 func (r Semaphores) StreamSnapshot(
 	node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot,
 ) (next []byte, err error) {
-	if err := (&protocol.Watch{Node: node, Name: name, Prefix: prefix}).Validate(); err != nil {
+	if err := protocol.Validate(&protocol.Watch{Node: node, Name: name, Prefix: prefix}); err != nil {
 		return nil, err
 	}
 	if len(cursor) > 0 && (len(cursor) < 9 || len(cursor) > 8+protocol.MaxNameLen) {

@@ -159,7 +159,7 @@ func check(name string, h Handler, o *Options) error {
 			o.MaxProcessFailures)
 	default:
 		m.Seq = 1
-		err = m.Validate()
+		err = protocol.Validate(m)
 	}
 	if err != nil {
 		return fmt.Errorf("join process %q: %w", name, err)

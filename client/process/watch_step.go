@@ -33,10 +33,10 @@ func (p *pageReader) read(h protocol.Header) (event watchStep, step core.Step, e
 	body := bytes.Clone(h.Body) // the message keeps it
 	if h.Kind == protocol.KindProcessChanges {
 		event.Changes = new(protocol.ProcessChanges)
-		return event, core.Append, event.Changes.DecodeBody(body)
+		return event, core.Append, protocol.DecodeBody(event.Changes, body)
 	}
 	page := new(protocol.ProcessState)
-	if err := page.DecodeBody(body); err != nil {
+	if err := protocol.DecodeBody(page, body); err != nil {
 		return event, core.Partial, err
 	}
 	switch {

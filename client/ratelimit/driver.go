@@ -341,7 +341,7 @@ func (x *homePart) watch(ctx context.Context, o *handle.Object) {
 	req := &protocol.LimitWatch{Node: o.NodeID(), Path: []byte(x.root), Session: o.SessionID()}
 	read := func(h protocol.Header) (uint64, core.Step, error) {
 		var m protocol.LimitChanged
-		err := m.DecodeBody(h.Body)
+		err := protocol.DecodeBody(&m, h.Body)
 		return m.Revision, core.Replace, err
 	}
 	notice := func(revision uint64) {

@@ -226,7 +226,7 @@ func (l *fakeConn) reply(h protocol.Header, m protocol.Message, err error) {
 }
 
 func decode[M protocol.Message](l *fakeConn, h protocol.Header, m M) M {
-	if err := m.DecodeBody(h.Body); err != nil {
+	if err := protocol.DecodeBody(m, h.Body); err != nil {
 		l.c.t.Error(err)
 	}
 	return m

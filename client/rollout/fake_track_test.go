@@ -61,10 +61,7 @@ func wanted(w *protocol.TrackWatch, c *protocol.TrackEvent) bool {
 
 // track serves the requests on tracks.
 func (l *fakeConn) track(h protocol.Header) {
-	request := map[protocol.Kind]interface {
-		protocol.Message
-		protocol.Validator
-	}{
+	request := map[protocol.Kind]protocol.Message{
 		protocol.KindTrackCreate: &protocol.TrackCreate{}, protocol.KindTrackAlter: &protocol.TrackAlter{},
 		protocol.KindTrackDelete:     &protocol.TrackDelete{},
 		protocol.KindTrackRegister:   &protocol.TrackRegister{},
@@ -81,7 +78,7 @@ func (l *fakeConn) track(h protocol.Header) {
 		return
 	}
 	decode(l, h, request)
-	if err := request.Validate(); err != nil {
+	if err := protocol.Validate(request); err != nil {
 		l.reply(h, nil, err)
 		return
 	}

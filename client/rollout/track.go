@@ -323,10 +323,10 @@ func (t *Track) watch(ctx context.Context, location string, targets bool) iter.S
 func readStep(h protocol.Header) (event watchStep, step core.Step, err error) {
 	if h.Kind == protocol.KindTrackEvents {
 		event.Change = new(protocol.TrackEvents)
-		return event, core.Append, event.Change.DecodeBody(h.Body)
+		return event, core.Append, protocol.DecodeBody(event.Change, h.Body)
 	}
 	event.Status = new(protocol.TrackStatus)
-	if err := event.Status.DecodeBody(h.Body); err != nil {
+	if err := protocol.DecodeBody(event.Status, h.Body); err != nil {
 		return event, core.Replace, err
 	}
 	event.Status.Name, event.Status.Cursor = bytes.Clone(event.Status.Name), nil // the body is the reader's

@@ -52,7 +52,7 @@ func showLimit(o *desired.Object, c *ratelimit.Config) error {
 		w.Rate = thousandths(*c.Rate)
 		most = rate(w.Rate)
 	}
-	if err := w.Validate(); err != nil {
+	if err := protocol.Validate(&w); err != nil {
 		return err
 	}
 	o.Config, o.Min, o.Cap = c, w.Min, w.Min

@@ -22,7 +22,7 @@ func readRollout(o *desired.Object, entries []desired.Entry) error {
 		return aboutKeys(o, entries, err)
 	}
 	m := protocol.TrackCreate{Head: protocol.Head{Session: 1, Seq: 1}, Name: []byte(o.Name), Config: trackOf(&config)}
-	if err := m.Validate(); err != nil {
+	if err := protocol.Validate(&m); err != nil {
 		return err
 	}
 	return showRollout(o, &config)

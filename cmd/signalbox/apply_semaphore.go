@@ -49,7 +49,7 @@ func readSemaphore(o *desired.Object, entries []desired.Entry) error {
 	x := semaphoreObject{units, config, optionsOnWire(&config)}
 	m := protocol.Create{Head: protocol.Head{Session: 1, Seq: 1}, Name: []byte(o.Name), Limit: x.limit,
 		Data: o.Data, Options: &x.options}
-	if err := m.Validate(); err != nil {
+	if err := protocol.Validate(&m); err != nil {
 		return err
 	}
 	showSemaphore(o, &x)

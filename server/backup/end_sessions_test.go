@@ -24,7 +24,7 @@ func TestEndSessions(t *testing.T) {
 	for n := range 2*shard.PageEntries + 1 {
 		m := protocol.SessionStart{Node: 1, CreateID: binary.BigEndian.AppendUint64(make([]byte, 8), uint64(n)),
 			Key: make([]byte, 16), Timeout: 10_000, Nonce: 1}
-		do(shard.CmdSessionStart, m.AppendBody(nil))
+		do(shard.CmdSessionStart, protocol.AppendBody(nil, &m))
 	}
 	left := func() (n int) {
 		for s := (protocol.SessionListReply{Cursor: make([]byte, 8)}); len(s.Cursor) > 0; {

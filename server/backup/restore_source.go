@@ -146,7 +146,7 @@ func (p *proposer) endSessions() error {
 				kill := protocol.SessionKill{Session: x.Session, Node: node,
 					Reason: "the cluster was restored from a backup"}
 				if st := p.propose(shard.Command{Kind: shard.CmdSessionKill,
-					Body: kill.AppendBody(nil)}); st != protocol.StatusOK {
+					Body: protocol.AppendBody(nil, &kill)}); st != protocol.StatusOK {
 					return st
 				}
 			}

@@ -153,7 +153,7 @@ func (c *hostileConn) hello() error {
 			continue
 		}
 		var info protocol.NodeInfo
-		if protocol.Status(h.Arg) != protocol.StatusOK || info.DecodeBody(h.Body) != nil {
+		if protocol.Status(h.Arg) != protocol.StatusOK || protocol.DecodeBody(&info, h.Body) != nil {
 			return errors.New("no node")
 		}
 		c.node = info.ID
@@ -308,7 +308,7 @@ func withSession(do func(c *hostileConn, round int, b []byte) (frame []byte, rep
 				continue
 			}
 			var r protocol.SessionReply
-			if st := protocol.Status(h.Arg); st != protocol.StatusOK || r.DecodeBody(h.Body) != nil {
+			if st := protocol.Status(h.Arg); st != protocol.StatusOK || protocol.DecodeBody(&r, h.Body) != nil {
 				time.Sleep(time.Second)
 				return errors.New("no session")
 			}

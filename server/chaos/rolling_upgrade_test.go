@@ -217,10 +217,10 @@ func (u *upgrading) ask(in *instance, name string, kind protocol.Kind, limit uin
 			}
 			if st := protocol.Status(h.Arg); st != protocol.StatusOK {
 				var f protocol.Failure
-				_ = f.DecodeBody(h.Body)
+				_ = protocol.DecodeBody(&f, h.Body)
 				return st, f.Message
 			}
-			if err := reply.DecodeBody(h.Body); err != nil {
+			if err := protocol.DecodeBody(reply, h.Body); err != nil {
 				return protocol.StatusInternal, err.Error()
 			}
 			return protocol.StatusOK, ""
@@ -233,18 +233,20 @@ func (u *upgrading) ask(in *instance, name string, kind protocol.Kind, limit uin
 	}
 	m := &protocol.Resize{Head: protocol.Head{Session: session.Session, Seq: 1, Low: 1}, Name: []byte(name), Limit: limit,
 		Expected: 1}
-	body := m.AppendBody(nil)
+	body := protocol.AppendBody(nil, m)
 	if field {
 		body = append(append([]byte{body[0] + 1}, body[1:]...), 1)
 	}
-	return call(c.frame(nil, kind, bucket, rawBody(body)), kind, &protocol.Empty{})
+	return call(c.frame(nil, kind, bucket, rawBody{body: body}), kind, &protocol.Empty{})
 }
 
 // rawBody is a body as it is on the wire.
-type rawBody []byte
+type rawBody struct {
+	protocol.Message
+	body []byte
+}
 
-func (b rawBody) AppendBody(to []byte) []byte { return append(to, b...) }
-func (b rawBody) DecodeBody([]byte) error     { return nil }
+func (b rawBody) AppendBody(to []byte) []byte { return append(to, b.body...) }
 
 func (u *upgrading) limit() string {
 	u.t.Helper()

@@ -444,7 +444,7 @@ func TestProcessPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		var p protocol.ProcessState
-		if err := p.DecodeBody(head.Body); err != nil {
+		if err := protocol.DecodeBody(&p, head.Body); err != nil {
 			t.Fatal(err)
 		}
 		for _, m := range p.Status.Members {

@@ -46,7 +46,7 @@ func (l *LimitStreams) Notify(node uint64, name string, session, revision uint64
 	var body []byte
 	for _, s := range l.byName[NameKey(node, []byte(name))][LimitFilter{session}] {
 		if body == nil {
-			body = changed.AppendBody(nil)
+			body = protocol.AppendBody(nil, &changed)
 		}
 		l.sendChange(s, protocol.KindLimitChanged, body)
 	}

@@ -86,7 +86,7 @@ func (x *machineModel) add(c shard.Command) { x.entry = shard.AppendCommand(x.en
 
 // request adds a client's request.
 func (x *machineModel) request(kind shard.CommandKind, m protocol.Message) {
-	x.add(shard.Command{Kind: kind, Node: 1, Epoch: 1, Body: m.AppendBody(nil)})
+	x.add(shard.Command{Kind: kind, Node: 1, Epoch: 1, Body: protocol.AppendBody(nil, m)})
 }
 
 func (x *machineModel) apply() {

@@ -280,7 +280,7 @@ func (v *streamView) page(p *protocol.Snapshot) {
 			frame, n, _ := protocol.SplitFrame(rest, protocol.MaxFrameLen)
 			h, _ := protocol.ParseFrame(frame)
 			var d protocol.Delta
-			_ = d.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&d, h.Body)
 			v.delta(&d)
 			rest = rest[n:]
 		}
@@ -330,19 +330,19 @@ func (c *client) read(t fataler) {
 		switch h.Kind {
 		case protocol.KindSnapshot:
 			var p protocol.Snapshot
-			if err = p.DecodeBody(h.Body); err == nil && c.views[h.ID] != nil {
+			if err = protocol.DecodeBody(&p, h.Body); err == nil && c.views[h.ID] != nil {
 				c.views[h.ID].page(&p)
 			}
 		case protocol.KindDelta:
 			var d protocol.Delta
-			if err = d.DecodeBody(h.Body); err == nil {
+			if err = protocol.DecodeBody(&d, h.Body); err == nil {
 				for _, v := range c.views {
 					v.delta(&d)
 				}
 			}
 		case protocol.KindWatchFired:
 			var f protocol.WatchFired
-			if err = f.DecodeBody(h.Body); err == nil {
+			if err = protocol.DecodeBody(&f, h.Body); err == nil {
 				if _, ok := c.fired[f.WatchID]; ok {
 					t.Fatalf("one-shot watch %d fired twice", f.WatchID)
 				}
@@ -350,7 +350,7 @@ func (c *client) read(t fataler) {
 			}
 		case protocol.KindStreamCut:
 			var cut protocol.StreamCut
-			if err = cut.DecodeBody(h.Body); err == nil {
+			if err = protocol.DecodeBody(&cut, h.Body); err == nil {
 				c.cut[h.ID] = cut.Status
 				delete(c.views, h.ID)
 			}
@@ -402,7 +402,7 @@ func describeFrame(frame []byte) string {
 	switch h.Kind {
 	case protocol.KindSnapshot:
 		var p protocol.Snapshot
-		_ = p.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&p, h.Body)
 		var b strings.Builder
 		fmt.Fprintf(&b, "page of stream %d at %d", h.ID, p.Index)
 		if p.First {
@@ -432,7 +432,7 @@ func describeFrame(frame []byte) string {
 		return b.String()
 	case protocol.KindDelta:
 		var d protocol.Delta
-		_ = d.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&d, h.Body)
 		var steps []string
 		for _, c := range d.Changes {
 			steps = append(steps, describeChange(&c))
@@ -440,15 +440,15 @@ func describeFrame(frame []byte) string {
 		return fmt.Sprintf("delta of node %d, %s, at %d: %s", d.Node, short(d.Name), d.Index, strings.Join(steps, ", "))
 	case protocol.KindWatchFired:
 		var f protocol.WatchFired
-		_ = f.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&f, h.Body)
 		return fmt.Sprintf("fired %d of session %d: data=%v owners=%v", f.WatchID, f.Session, f.DataChanged, f.OwnersChanged)
 	case protocol.KindProcessState:
 		var p protocol.ProcessState
-		_ = p.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&p, h.Body)
 		return fmt.Sprintf("process of stream %d: %s exists=%v at %d", h.ID, p.Status.Name, p.Exists, p.Status.Index)
 	case protocol.KindProcessChanges:
 		var p protocol.ProcessChanges
-		_ = p.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&p, h.Body)
 		var changes []string
 		for _, c := range p.Changes {
 			changes = append(changes, fmt.Sprintf("%d %s", c.Kind, short([]byte(c.Text))))
@@ -456,11 +456,11 @@ func describeFrame(frame []byte) string {
 		return fmt.Sprintf("process changes of stream %d at %d, wall %d: %s", h.ID, p.Revision, p.Wall, strings.Join(changes, ", "))
 	case protocol.KindTrackStatus:
 		var s protocol.TrackStatus
-		_ = s.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&s, h.Body)
 		return fmt.Sprintf("track of stream %d: %s", h.ID, s.Name)
 	case protocol.KindTrackEvents:
 		var e protocol.TrackEvents
-		_ = e.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&e, h.Body)
 		var events []string
 		for _, c := range e.Events {
 			events = append(events, fmt.Sprintf("%d %s", c.Kind, c.Location))
@@ -468,7 +468,7 @@ func describeFrame(frame []byte) string {
 		return fmt.Sprintf("track events of stream %d at %d: %s", h.ID, e.Revision, strings.Join(events, ", "))
 	case protocol.KindStreamCut:
 		var c protocol.StreamCut
-		_ = c.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&c, h.Body)
 		return fmt.Sprintf("stream %d cut: %v: %s", h.ID, c.Status, c.Message)
 	}
 	return fmt.Sprintf("kind %d", h.Kind)

@@ -75,7 +75,7 @@ func (p *ProcessStreams) changed(machine Viewer, index uint64, ev *shard.Events)
 		for rest := p.changes; len(rest) > 0; {
 			change := protocol.ProcessChanges{Revision: index, Wall: wall}
 			change.Changes, rest = splitFrame(rest, processChangeSize)
-			body := change.AppendBody(nil)
+			body := protocol.AppendBody(nil, &change)
 			for _, s := range watching {
 				p.sendChange(s, protocol.KindProcessChanges, body)
 			}

@@ -74,7 +74,7 @@ func (t *TrackStreams) notify(
 	for rest := events; len(rest) > 0; {
 		change := protocol.TrackEvents{Revision: index}
 		change.Events, rest = splitFrame(rest, trackEventSize)
-		body := change.AppendBody(nil)
+		body := protocol.AppendBody(nil, &change)
 		for _, s := range streams {
 			t.sendChange(s, protocol.KindTrackEvents, body)
 		}

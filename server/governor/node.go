@@ -104,7 +104,7 @@ func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 func (svc Service) DeleteNode(
 	ctx context.Context, req *protocol.NodeDelete,
 ) (contents protocol.NodeContents, err error) {
-	if err := req.Validate(); err != nil {
+	if err := protocol.Validate(req); err != nil {
 		return contents, err
 	}
 	var res meta.Result

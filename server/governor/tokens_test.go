@@ -135,7 +135,7 @@ func (s *machineShards) acquire(node uint64, name string, session uint64) (numbe
 	defer s.mu.Unlock()
 	id := protocol.MakeSessionID(15, 0, session)
 	ask := func(shardID uint64, kind shard.CommandKind, m protocol.Message) shard.Event {
-		out := s.apply(shardID, shard.Command{Kind: kind, Node: node, Epoch: 1, Body: m.AppendBody(nil)})
+		out := s.apply(shardID, shard.Command{Kind: kind, Node: node, Epoch: 1, Body: protocol.AppendBody(nil, m)})
 		for _, e := range out.List {
 			if e.Kind == shard.EventReply && e.Status == protocol.StatusOK {
 				return e

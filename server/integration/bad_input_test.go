@@ -163,7 +163,7 @@ func TestUnknownAndMalformed(t *testing.T) {
 	}
 	c.ping()
 	// Fields a newer client may add are skipped.
-	body := (&protocol.MapRequest{}).AppendBody(nil)
+	body := protocol.AppendBody(nil, &protocol.MapRequest{})
 	body[0]++
 	body = append(body, 0x92, 1, 0xa1, 'x')
 	c.nextID++

@@ -23,7 +23,7 @@ func TestConnectionLimits(t *testing.T) {
 			connect(t, s)
 			h := dial(t, s).find("goodbye", func(h protocol.Header) bool { return h.Kind == protocol.KindGoodbye })
 			var g protocol.Goodbye
-			if err := g.DecodeBody(h.Body); err != nil || g.Status != protocol.StatusOverloaded || !strings.Contains(g.Message, name) {
+			if err := protocol.DecodeBody(&g, h.Body); err != nil || g.Status != protocol.StatusOverloaded || !strings.Contains(g.Message, name) {
 				t.Errorf("the third connection was told %+v, %v", g, err)
 			}
 		})

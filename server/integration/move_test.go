@@ -62,7 +62,7 @@ func TestFrozenHome(t *testing.T) {
 	step(shard.CmdActivate, 101)
 	c.find("the word that the bucket is served", func(h protocol.Header) bool {
 		var m protocol.MapChanged
-		return h.Kind == protocol.KindMapChanged && m.DecodeBody(h.Body) == nil && m.Shard == d.ID() && m.Master == s.Instance()
+		return h.Kind == protocol.KindMapChanged && protocol.DecodeBody(&m, h.Body) == nil && m.Shard == d.ID() && m.Master == s.Instance()
 	})
 	if r, err := c.attach(node, 1, first.Session, first.Epoch+2); err != nil || r.Epoch != first.Epoch+2 {
 		t.Fatalf("attach at a home that serves again: %+v, %v", r, err)

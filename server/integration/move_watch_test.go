@@ -36,7 +36,7 @@ func TestWatchesOfFrozenBucket(t *testing.T) {
 		t.Helper()
 		h := w.find("a snapshot", func(h protocol.Header) bool { return h.Kind == protocol.KindSnapshot && h.ID == id })
 		var m protocol.Snapshot
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			t.Fatal(err)
 		}
 		first := uint64(0)

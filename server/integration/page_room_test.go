@@ -101,7 +101,7 @@ func snapshotNames(t *testing.T, b []byte) (n int) {
 			continue
 		}
 		var page protocol.Snapshot
-		if err := page.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&page, h.Body); err != nil {
 			t.Fatal(err)
 		}
 		n += len(page.Semaphores)

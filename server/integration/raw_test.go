@@ -200,7 +200,7 @@ func (c *raw) reply(kind protocol.Kind, id uint64, out protocol.Message) error {
 	})
 	if st := protocol.Status(h.Arg); st != protocol.StatusOK {
 		var f protocol.Failure
-		if err := f.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&f, h.Body); err != nil {
 			c.t.Fatal(err)
 		}
 		return &protocol.Error{
@@ -209,7 +209,7 @@ func (c *raw) reply(kind protocol.Kind, id uint64, out protocol.Message) error {
 		}
 	}
 	if out != nil {
-		if err := out.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(out, h.Body); err != nil {
 			c.t.Fatalf("reply to %v: %v", kind, err)
 		}
 	}
@@ -241,7 +241,7 @@ func (c *raw) event(kind protocol.Kind, out protocol.Message) protocol.Header {
 	c.t.Helper()
 	h := c.find(kind.String(), func(h protocol.Header) bool { return h.Kind == kind })
 	if out != nil {
-		if err := out.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(out, h.Body); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -260,7 +260,7 @@ func (c *raw) closed() (g *protocol.Goodbye) {
 			c.t.Fatalf("the server did not close: %v", err)
 		case h.Kind == protocol.KindGoodbye:
 			g = new(protocol.Goodbye)
-			if err := g.DecodeBody(h.Body); err != nil {
+			if err := protocol.DecodeBody(g, h.Body); err != nil {
 				c.t.Fatal(err)
 			}
 		}

@@ -85,7 +85,7 @@ func TestInputIsNotRetained(t *testing.T) {
 	create := &protocol.SessionStart{Node: node, CreateID: id16(1), Key: id16(2), Timeout: client.timeout(), Description: "kept", Nonce: 1}
 	f.in(protocol.AppendFrame(nil, protocol.KindSessionStart, 2, client.homeBucket(id16(1)), create))
 	var r protocol.SessionReply
-	if err := r.DecodeBody(f.reply(t, 2).Body); err != nil || r.Session == 0 {
+	if err := protocol.DecodeBody(&r, f.reply(t, 2).Body); err != nil || r.Session == 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	name, data := []byte("a/name/that/is/kept"), bytes.Repeat([]byte("data"), 1000)
@@ -102,7 +102,7 @@ func TestInputIsNotRetained(t *testing.T) {
 			Consistency: consistency, WatchID: id,
 		}))
 		var d protocol.DescribeReply
-		if err := d.DecodeBody(f.reply(t, id).Body); err != nil || len(d.Owners) != 1 ||
+		if err := protocol.DecodeBody(&d, f.reply(t, id).Body); err != nil || len(d.Owners) != 1 ||
 			!bytes.Equal(d.Owners[0].Data, data) || d.Owners[0].Description != "kept" {
 			t.Fatalf("%+v, %v", d, err)
 		}
@@ -118,7 +118,7 @@ func TestInputIsNotRetained(t *testing.T) {
 	}
 	f.in(protocol.AppendFrame(nil, protocol.KindNodeList, 31, 0, &protocol.NodeList{Prefix: "/", Cursor: []byte("/k")}))
 	var list protocol.NodeListReply
-	if err := list.DecodeBody(f.reply(t, 31).Body); err != nil || len(list.Nodes) != 1 {
+	if err := protocol.DecodeBody(&list, f.reply(t, 31).Body); err != nil || len(list.Nodes) != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	if n := f.Unanswered(); n != 0 {

@@ -28,7 +28,7 @@ func (c *raw) watched(shard, node uint64, name string) (data string) {
 	}
 	var s protocol.Snapshot
 	h := c.find("a snapshot", func(h protocol.Header) bool { return h.Kind == protocol.KindSnapshot && h.ID == id })
-	if err := s.DecodeBody(h.Body); err != nil {
+	if err := protocol.DecodeBody(&s, h.Body); err != nil {
 		c.t.Fatal(err)
 	}
 	c.must(protocol.KindUnwatch, b, &protocol.Unwatch{WatchID: id}, nil)

@@ -116,7 +116,7 @@ func (c *pollingConn) ask(list []protocol.TrackPoll, at, version uint64) error {
 			return fmt.Errorf("%v, %v", protocol.Status(h.Arg), err)
 		}
 		var r protocol.TrackPollReply
-		if err := r.DecodeBody(h.Body); err != nil || r.Version != version {
+		if err := protocol.DecodeBody(&r, h.Body); err != nil || r.Version != version {
 			return fmt.Errorf("answered %+v, %w", r, err)
 		}
 	}

@@ -161,7 +161,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 		t.Helper()
 		var ended protocol.SessionEnded
 		c.find("the end", func(h protocol.Header) bool {
-			return h.Kind == protocol.KindSessionEnded && ended.DecodeBody(h.Body) == nil && ended.Session == r.Session
+			return h.Kind == protocol.KindSessionEnded && protocol.DecodeBody(&ended, h.Body) == nil && ended.Session == r.Session
 		})
 		if ended.Reason != reason || ended.Message != text {
 			t.Errorf("ended: %+v", ended)

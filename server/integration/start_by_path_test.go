@@ -130,7 +130,7 @@ func TestStartWithHello(t *testing.T) {
 		for id, m := range []protocol.Message{&protocol.HelloReply{}, &protocol.MapReply{}, &r} {
 			kind := []protocol.Kind{protocol.KindHello, protocol.KindMap, protocol.KindSessionStart}[id]
 			h, err := c.next()
-			if err != nil || h.Kind != kind|protocol.KindReply || h.ID != uint64(id+1) || h.Arg != 0 || m.DecodeBody(h.Body) != nil {
+			if err != nil || h.Kind != kind|protocol.KindReply || h.ID != uint64(id+1) || h.Arg != 0 || protocol.DecodeBody(m, h.Body) != nil {
 				t.Fatalf("answer %d is %+v, %v", id, h, err)
 			}
 		}

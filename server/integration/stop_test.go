@@ -273,9 +273,9 @@ func TestSlowStream(t *testing.T) {
 		var snap protocol.Snapshot
 		var delta protocol.Delta
 		switch {
-		case h.Kind == protocol.KindSnapshot && h.ID == id && snap.DecodeBody(h.Body) == nil && snap.First && len(snap.Semaphores) == 1:
+		case h.Kind == protocol.KindSnapshot && h.ID == id && protocol.DecodeBody(&snap, h.Body) == nil && snap.First && len(snap.Semaphores) == 1:
 			fresh, got = true, bytes.Equal(snap.Semaphores[0].Data, last)
-		case h.Kind == protocol.KindDelta && delta.DecodeBody(h.Body) == nil && len(delta.Changes) == 1:
+		case h.Kind == protocol.KindDelta && protocol.DecodeBody(&delta, h.Body) == nil && len(delta.Changes) == 1:
 			got = bytes.Equal(delta.Changes[0].Data, last)
 		}
 		return fresh && got
@@ -323,9 +323,9 @@ func TestManySlowStreams(t *testing.T) {
 		w.find("the last data", func(h protocol.Header) bool {
 			var snap protocol.Snapshot
 			var delta protocol.Delta
-			return h.Kind == protocol.KindSnapshot && snap.DecodeBody(h.Body) == nil && len(snap.Semaphores) == 1 &&
+			return h.Kind == protocol.KindSnapshot && protocol.DecodeBody(&snap, h.Body) == nil && len(snap.Semaphores) == 1 &&
 				bytes.Equal(snap.Semaphores[0].Data, last) ||
-				h.Kind == protocol.KindDelta && delta.DecodeBody(h.Body) == nil && len(delta.Changes) == 1 &&
+				h.Kind == protocol.KindDelta && protocol.DecodeBody(&delta, h.Body) == nil && len(delta.Changes) == 1 &&
 					bytes.Equal(delta.Changes[0].Data, last)
 		})
 	}

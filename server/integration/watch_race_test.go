@@ -162,7 +162,7 @@ func (c *raw) streamBeside(s *instance, node, b, version uint64) (old bool) {
 		})
 		if h.Kind == protocol.KindDelta {
 			var delta protocol.Delta
-			if err := delta.DecodeBody(h.Body); err != nil {
+			if err := protocol.DecodeBody(&delta, h.Body); err != nil {
 				c.t.Fatal(err)
 			}
 			if index > 0 && delta.Index > index {
@@ -171,7 +171,7 @@ func (c *raw) streamBeside(s *instance, node, b, version uint64) (old bool) {
 			continue
 		}
 		var snap protocol.Snapshot
-		if err := snap.DecodeBody(h.Body); err != nil || len(snap.Semaphores) != 1 {
+		if err := protocol.DecodeBody(&snap, h.Body); err != nil || len(snap.Semaphores) != 1 {
 			c.t.Fatalf("snapshot: %+v, %v", snap, err)
 		}
 		seen, index = snap.Semaphores[0].Version, snap.Index

@@ -11,16 +11,13 @@ import (
 )
 
 // request is a message that the read cycle decodes and checks before anything else happens with it.
-type request interface {
-	protocol.Message
-	protocol.Validator
-}
+type request = protocol.Message
 
 // decode reads and checks a request. False: it was answered.
 func (p *cycle) decode(c *Client, h protocol.Header, m request) bool {
-	err := m.DecodeBody(h.Body)
+	err := protocol.DecodeBody(m, h.Body)
 	if err == nil {
-		err = m.Validate()
+		err = protocol.Validate(m)
 	}
 	if err != nil {
 		p.out.FailError(c, h.Kind, h.ID, err)

@@ -20,9 +20,9 @@ import (
 // hello answers the first frame.
 func hello(c *Client, p *cycle, h protocol.Header) {
 	var m protocol.Hello
-	err := m.DecodeBody(h.Body)
+	err := protocol.DecodeBody(&m, h.Body)
 	if err == nil {
-		err = m.Validate()
+		err = protocol.Validate(&m)
 	}
 	if err != nil {
 		p.out.FailError(c, h.Kind, h.ID, err)

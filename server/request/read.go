@@ -377,7 +377,7 @@ func (r *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) b
 func (r *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int) {
 	k := r.host.Requests().server.kinds[it.kind].read
 	b := r.buffers.of(it.kind, k)
-	if err := b.request.DecodeBody(it.body); err != nil { // it was decoded before, when it came
+	if err := protocol.DecodeBody(b.request, it.body); err != nil { // it was decoded before, when it came
 		o.FailError(it.conn, it.kind, it.id, err)
 		return 0
 	}

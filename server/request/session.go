@@ -68,7 +68,7 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 	}
 	auth.BindKey(m.Key, c.identity)
 	if byPath { // the log knows nodes by their ids
-		p.startBody = m.AppendBody(p.startBody[:0])
+		p.startBody = protocol.AppendBody(p.startBody[:0], m)
 		h.Body = p.startBody
 	}
 	if c.submitToShard(d, p, h, shard.Command{Node: m.Node, Sender: c.Remote()}) && withHello {

@@ -87,13 +87,13 @@ func (r *rawClient) answer(kind protocol.Kind, id uint64, reply protocol.Message
 		}
 		if st := protocol.Status(h.Arg); st != protocol.StatusOK {
 			var f protocol.Failure
-			_ = f.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&f, h.Body)
 			return protocol.Errorf(st, "%s", f.Message)
 		}
 		if reply == nil {
 			return nil
 		}
-		return reply.DecodeBody(h.Body)
+		return protocol.DecodeBody(reply, h.Body)
 	}
 }
 
@@ -126,7 +126,7 @@ func (r *rawClient) await(kind protocol.Kind, m protocol.Message) error {
 	for i, h := range r.events {
 		if h.Kind == kind {
 			r.events = append(r.events[:i:i], r.events[i+1:]...)
-			return m.DecodeBody(h.Body)
+			return protocol.DecodeBody(m, h.Body)
 		}
 	}
 	for {
@@ -135,7 +135,7 @@ func (r *rawClient) await(kind protocol.Kind, m protocol.Message) error {
 			return err
 		}
 		if h.Kind == kind {
-			return m.DecodeBody(h.Body)
+			return protocol.DecodeBody(m, h.Body)
 		}
 	}
 }

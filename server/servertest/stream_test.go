@@ -54,7 +54,7 @@ func TestSlowWatcher(t *testing.T) {
 		switch h.Kind {
 		case protocol.KindSnapshot:
 			var p protocol.Snapshot
-			watcher.must(p.DecodeBody(h.Body))
+			watcher.must(protocol.DecodeBody(&p, h.Body))
 			if h.ID != id {
 				t.Fatalf("page of stream %d", h.ID)
 			}
@@ -67,7 +67,7 @@ func TestSlowWatcher(t *testing.T) {
 			}
 		case protocol.KindDelta:
 			var d protocol.Delta
-			watcher.must(d.DecodeBody(h.Body))
+			watcher.must(protocol.DecodeBody(&d, h.Body))
 			for _, c := range d.Changes {
 				state[string(d.Name)] = c.Data
 			}

@@ -148,11 +148,11 @@ func (c *client) frames() (lines []string) {
 			return lines
 		case protocol.KindTakenOver:
 			var m protocol.TakenOver
-			_ = m.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&m, h.Body)
 			lines = append(lines, fmt.Sprintf("session %d is taken over in epoch %d", m.Session, m.Epoch))
 		case protocol.KindDetached:
 			var m protocol.Detached
-			_ = m.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&m, h.Body)
 			lines = append(lines, fmt.Sprintf("session %d of epoch %d is detached by shard %d", m.Session, m.Epoch, h.Arg))
 		default:
 			lines = append(lines, fmt.Sprintf("kind %d", h.Kind))

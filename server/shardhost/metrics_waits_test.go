@@ -52,7 +52,7 @@ func (x *countedMachine) starts(n int) {
 		key := make([]byte, protocol.KeyLen)
 		key[0] = byte(x.head.Seq)
 		start := protocol.SessionStart{Node: 1, CreateID: key, Key: key, Timeout: 1000, Nonce: 1}
-		x.apply(shard.CmdSessionStart, start.AppendBody(nil))
+		x.apply(shard.CmdSessionStart, protocol.AppendBody(nil, &start))
 	}
 }
 
@@ -133,7 +133,7 @@ func (x *countedMachine) queues(node uint64, from, n int) {
 		key := make([]byte, protocol.KeyLen)
 		key[0], key[1], key[2] = byte(node), client, byte(from)
 		start := protocol.SessionStart{Node: node, CreateID: key, Key: key, Timeout: 100_000, Nonce: 1}
-		for _, e := range x.apply(shard.CmdSessionStart, start.AppendBody(nil)) {
+		for _, e := range x.apply(shard.CmdSessionStart, protocol.AppendBody(nil, &start)) {
 			session = max(session, e.Session)
 		}
 		for i := 0; i < n; {

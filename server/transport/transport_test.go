@@ -160,7 +160,7 @@ func TestConnectionsPerAddress(t *testing.T) {
 	pong(t, a)
 	pong(t, b)
 	var g protocol.Goodbye
-	if h := pong(t, dial(t, x, 0)); h.Kind != protocol.KindGoodbye || g.DecodeBody(h.Body) != nil ||
+	if h := pong(t, dial(t, x, 0)); h.Kind != protocol.KindGoodbye || protocol.DecodeBody(&g, h.Body) != nil ||
 		g.Status != protocol.StatusOverloaded || !strings.Contains(g.Message, "2 connections from this address") {
 		t.Fatalf("the third was told %+v", g)
 	}

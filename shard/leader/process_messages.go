@@ -233,7 +233,7 @@ func (p *Processes) collect(r *processRelay, out *ProcessOut) {
 // Request takes a member's message. The error is the reply: WRONG_SHARD and NOT_FOUND for the
 // process, else an error of [relay.Relay.Request].
 func (p *Processes) Request(m *shard.Machine, node uint64, q *protocol.ProcessRequest, out *ProcessOut) error {
-	if err := q.Validate(); err != nil {
+	if err := protocol.Validate(q); err != nil {
 		return err
 	}
 	r, err := p.relayFor(m, node, q.Name)
@@ -253,7 +253,7 @@ func (p *Processes) Request(m *shard.Machine, node uint64, q *protocol.ProcessRe
 
 // Reply takes a member's reply to a message.
 func (p *Processes) Reply(m *shard.Machine, node uint64, a *protocol.ProcessReply, out *ProcessOut) error {
-	if err := a.Validate(); err != nil {
+	if err := protocol.Validate(a); err != nil {
 		return err
 	}
 	r, err := p.relayFor(m, node, a.Name)
@@ -282,7 +282,7 @@ func (p *Processes) relayFor(m *shard.Machine, node uint64, name []byte) (*proce
 // Sync resends what a member has not confirmed or not replied to. NOT_FOUND: it is no member, and
 // was none lately.
 func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync, out *ProcessOut) error {
-	if err := q.Validate(); err != nil {
+	if err := protocol.Validate(q); err != nil {
 		return err
 	}
 	if !p.leading {

@@ -70,7 +70,7 @@ func (x *processHarness) apply(c shard.Command) shard.Event {
 
 func (x *processHarness) request(kind shard.CommandKind, body protocol.Message) shard.Event {
 	x.t.Helper()
-	return x.apply(shard.Command{Kind: kind, Node: 1, Epoch: 1, Body: body.AppendBody(nil)})
+	return x.apply(shard.Command{Kind: kind, Node: 1, Epoch: 1, Body: protocol.AppendBody(nil, body)})
 }
 
 func (x *processHarness) must(kind shard.CommandKind, body protocol.Message) {

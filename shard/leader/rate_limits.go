@@ -193,7 +193,7 @@ func (r *RateLimits) Users(m *shard.Machine, logTime, node uint64, path []byte,
 
 // Describe reads a resource with all below it. Errors: those of the tree; NOT_FOUND, BAD_REQUEST.
 func (r *RateLimits) Describe(m *shard.Machine, logTime uint64, q *protocol.LimitDescribe, out *protocol.LimitStatus) error {
-	if err := q.Validate(); err != nil {
+	if err := protocol.Validate(q); err != nil {
 		return err
 	}
 	x, v, err := r.limit(m, logTime, q.Node, q.Path)

@@ -27,7 +27,7 @@ func newLimitMachine(t testing.TB) *limitMachine {
 	x.apply(shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()}))
 	key := make([]byte, protocol.KeyLen)
 	start := protocol.SessionStart{Node: 1, CreateID: key, Key: key, Timeout: 60_000, Nonce: 1}
-	e := x.apply(shard.CmdSessionStart, start.AppendBody(nil))
+	e := x.apply(shard.CmdSessionStart, protocol.AppendBody(nil, &start))
 	x.session, x.epoch = e.Session, e.Epoch
 	return x
 }
@@ -59,9 +59,9 @@ func (x *limitMachine) next() protocol.Head {
 func (x *limitMachine) use(name string) {
 	x.Helper()
 	create := protocol.LimitCreate{Head: x.next(), Path: []byte(name), Config: protocol.LimitConfig{Rate: 1_000_000, Lease: x.lease}}
-	x.apply(shard.CmdLimitCreate, create.AppendBody(nil))
+	x.apply(shard.CmdLimitCreate, protocol.AppendBody(nil, &create))
 	join := protocol.LimitJoin{Head: x.next(), Path: []byte(name)}
-	x.apply(shard.CmdLimitJoin, join.AppendBody(nil))
+	x.apply(shard.CmdLimitJoin, protocol.AppendBody(nil, &join))
 	x.refresh(name)
 }
 
@@ -79,7 +79,7 @@ func (x *limitMachine) refresh(name string) {
 func (x *limitMachine) remove(name string) {
 	x.Helper()
 	del := protocol.LimitDelete{Head: x.next(), Path: []byte(name)}
-	x.apply(shard.CmdLimitDelete, del.AppendBody(nil))
+	x.apply(shard.CmdLimitDelete, protocol.AppendBody(nil, &del))
 }
 
 func (x *limitMachine) tick() {
@@ -208,9 +208,9 @@ func TestRateLimitBucketComesBack(t *testing.T) {
 	key := make([]byte, protocol.KeyLen)
 	key[0] = 2
 	start := protocol.SessionStart{Node: 1, CreateID: key, Key: key, Timeout: 60_000, Nonce: 1}
-	e := here.apply(shard.CmdSessionStart, start.AppendBody(nil))
+	e := here.apply(shard.CmdSessionStart, protocol.AppendBody(nil, &start))
 	join := protocol.LimitJoin{Head: protocol.Head{Session: e.Session, Seq: 1, Low: 1}, Path: []byte("api")}
-	here.apply(shard.CmdLimitJoin, join.AppendBody(nil))
+	here.apply(shard.CmdLimitJoin, protocol.AppendBody(nil, &join))
 	after := refresh(e.Session, nil)
 	want := ratelimit.Leadership{Bucket: 3, Epoch: before.Leadership.Epoch}
 	if after.Leadership != want || !after.Again || after.Leaves[0].Lease.Rate > 0 ||

@@ -116,8 +116,8 @@ func (w *sim) client(i int) {
 		}
 		c.busy = true
 		k, sent := w.dial(home.replicas[w.rand.IntN(2)], c), w.now
-		body := (&protocol.SessionStart{Node: simNode, CreateID: c.create, Key: c.key, Timeout: simTimeout,
-			Description: fmt.Sprint("client ", i), Nonce: 1}).AppendBody(nil)
+		body := protocol.AppendBody(nil, &protocol.SessionStart{Node: simNode, CreateID: c.create, Key: c.key, Timeout: simTimeout,
+			Description: fmt.Sprint("client ", i), Nonce: 1})
 		w.request(k.r, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: simNode, Body: body}, func(x shard.Event) {
 			c.busy = false
 			if x.Status != protocol.StatusOK || !k.open {
@@ -137,8 +137,8 @@ func (w *sim) client(i int) {
 		if w.chance(0.7) || w.quiet {
 			epoch++
 		}
-		body := (&protocol.SessionAttach{Session: c.session, Node: simNode, Epoch: epoch, Key: c.key,
-			Timeout: simTimeout, Description: fmt.Sprint("epoch ", epoch), Nonce: 1}).AppendBody(nil)
+		body := protocol.AppendBody(nil, &protocol.SessionAttach{Session: c.session, Node: simNode, Epoch: epoch, Key: c.key,
+			Timeout: simTimeout, Description: fmt.Sprint("epoch ", epoch), Nonce: 1})
 		w.request(k.r, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: simNode, Body: body}, func(x shard.Event) {
 			c.busy = false
 			c.epoch = epoch
@@ -199,7 +199,7 @@ func (w *sim) alive(c *simClient) {
 			func(shard.Event) { c.asking[name] = false })
 	case x < 0.135:
 		w.counts["stopped"]++
-		body := (&protocol.SessionStop{Session: c.session, Epoch: c.epoch}).AppendBody(nil)
+		body := protocol.AppendBody(nil, &protocol.SessionStop{Session: c.session, Epoch: c.epoch})
 		w.request(w.ownerOf(c.home()).master, 0,
 			shard.Command{Kind: shard.CmdSessionStop, Node: simNode, Epoch: c.epoch, Body: body},
 			func(shard.Event) {})

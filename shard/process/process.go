@@ -234,7 +234,7 @@ func withDefaults(o protocol.ProcessOptions) (protocol.ProcessOptions, error) {
 	if o.BackoffMax == 0 {
 		o.BackoffMax = max(defaultBackoffMax, o.BackoffMin)
 	}
-	return o, o.Validate()
+	return o, protocol.Validate(&o)
 }
 
 // backoff is the wait before the attempt, from 1.

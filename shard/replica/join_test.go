@@ -30,7 +30,7 @@ func (c *cluster) fill(records int) {
 				}
 				o := Origin{Conn: x.conn, Request: x.request}
 				if c.shards[l].Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode,
-					Epoch: 1, Body: m.AppendBody(nil)}, o) != protocol.StatusOK {
+					Epoch: 1, Body: protocol.AppendBody(nil, &m)}, o) != protocol.StatusOK {
 					return
 				}
 				if i%window == window-1 {

@@ -349,7 +349,7 @@ func tryCaller(t testing.TB, s *Shard, r *recorder, conn, timeoutMS uint64, home
 	}
 	start := protocol.SessionStart{Node: testNode, CreateID: createID, Key: make([]byte, protocol.KeyLen),
 		Timeout: timeoutMS, Nonce: 1}
-	res, ok := c.try(shard.CmdSessionStart, start.AppendBody(nil))
+	res, ok := c.try(shard.CmdSessionStart, protocol.AppendBody(nil, &start))
 	if !ok {
 		return nil
 	}
@@ -403,7 +403,7 @@ func (c *caller) createWith(name string, data []byte) []byte {
 	c.seq++
 	m := protocol.Create{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low},
 		Name: []byte(name), Limit: 1, Data: data}
-	c.buf = m.AppendBody(c.buf[:0])
+	c.buf = protocol.AppendBody(c.buf[:0], &m)
 	return c.buf
 }
 

@@ -13,7 +13,7 @@ import (
 // that names what is wrong: a field outside its limits, which the protocol has, or fields that
 // contradict each other.
 func Normalize(c protocol.TrackConfig) (protocol.TrackConfig, error) {
-	if err := c.Validate(); err != nil {
+	if err := protocol.Validate(&c); err != nil {
 		return c, err
 	}
 	c.ExplicitCodes = slices.Clone(c.ExplicitCodes)

@@ -236,7 +236,7 @@ func (a *attach) prepare(e *Engine, _ *Conn, _ uint64) {
 
 func (a *attach) turn(*Engine) {}
 
-func (a *attach) decode(body []byte) (bool, error) { return false, a.reply.DecodeBody(body) }
+func (a *attach) decode(body []byte) (bool, error) { return false, protocol.DecodeBody(&a.reply, body) }
 
 func (a *attach) decided(e *Engine, err error) {
 	s, c := a.s, a.from

@@ -144,7 +144,7 @@ func (t *tier) someBucket(w *shardRoute) (uint32, bool) {
 func (x *Call) turn(*Engine) {}
 
 func (x *Call) decode(body []byte) (bool, error) {
-	return false, x.Reply.DecodeBody(bytes.Clone(body)) // it may alias the body, which is the reader's
+	return false, protocol.DecodeBody(x.Reply, bytes.Clone(body)) // it may alias the body, which is the reader's
 }
 
 func (x *Call) decided(e *Engine, err error) {

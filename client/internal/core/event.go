@@ -12,13 +12,13 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 	switch h.Kind {
 	case protocol.KindGoodbye:
 		var m protocol.Goodbye
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		c.goodbye = &protocol.Error{Status: m.Status, Message: m.Message}
 	case protocol.KindMapChanged:
 		var m protocol.MapChanged
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		e.routes.mapChanged(e, c, &m)
@@ -32,7 +32,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	case protocol.KindLeaseLost:
 		var m protocol.LeaseLost
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		if s := e.sessions[m.Session]; s != nil {
@@ -40,7 +40,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	case protocol.KindLeasePreempted:
 		var m protocol.LeasePreempted
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		if s := e.sessions[m.Session]; s != nil {
@@ -48,7 +48,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	case protocol.KindSessionEnded:
 		var m protocol.SessionEnded
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		if s := e.sessions[m.Session]; s != nil {
@@ -60,7 +60,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	case protocol.KindTakenOver:
 		var m protocol.TakenOver
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		c.noteDetached(m.Session, m.Epoch-1)
@@ -69,7 +69,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	case protocol.KindDetached:
 		var m protocol.Detached
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		c.noteDetached(m.Session, m.Epoch)
@@ -80,7 +80,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		return e.deltas.received(e, c, h)
 	case protocol.KindProcessRound:
 		m := &protocol.ProcessRound{}
-		if err := m.DecodeBody(bytes.Clone(h.Body)); err != nil {
+		if err := protocol.DecodeBody(m, bytes.Clone(h.Body)); err != nil {
 			return err
 		}
 		if s := e.sessions[m.Session]; s != nil {
@@ -88,7 +88,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	case protocol.KindProcessMessage:
 		m := &protocol.ProcessMessage{}
-		if err := m.DecodeBody(bytes.Clone(h.Body)); err != nil {
+		if err := protocol.DecodeBody(m, bytes.Clone(h.Body)); err != nil {
 			return err
 		}
 		if s := e.sessions[m.Session]; s != nil {
@@ -96,7 +96,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	case protocol.KindWatchFired:
 		var m protocol.WatchFired
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		if o := c.oneShots[m.WatchID]; o != nil {
@@ -104,7 +104,7 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	case protocol.KindStreamCut:
 		var m protocol.StreamCut
-		if err := m.DecodeBody(h.Body); err != nil {
+		if err := protocol.DecodeBody(&m, h.Body); err != nil {
 			return err
 		}
 		if p := c.streams.byID[h.ID]; p != nil { // else it was closed a moment ago

@@ -250,16 +250,16 @@ func (x *fuzzed) finish(t *testing.T) {
 
 // FuzzMap reads any map that a server may send: each bucket has the owner that its run names.
 func FuzzMap(f *testing.F) {
-	f.Add((&protocol.MapReply{Version: 1,
-		Tiers: []protocol.MapTier{{Buckets: 4, Runs: []protocol.MapRun{{Count: 4, Shard: 1}}}}}).AppendBody(nil))
-	f.Add((&protocol.MapReply{Version: 1, Shards: []protocol.MapShard{{ID: 1}, {ID: 2}},
+	f.Add(protocol.AppendBody(nil, &protocol.MapReply{Version: 1,
+		Tiers: []protocol.MapTier{{Buckets: 4, Runs: []protocol.MapRun{{Count: 4, Shard: 1}}}}}))
+	f.Add(protocol.AppendBody(nil, &protocol.MapReply{Version: 1, Shards: []protocol.MapShard{{ID: 1}, {ID: 2}},
 		Tiers: []protocol.MapTier{{Buckets: 4, Runs: []protocol.MapRun{{Count: 1, Shard: 1}, {Count: 2, Shard: 2}, {Count: 1, Shard: 1}}}},
-	}).AppendBody(nil))
-	f.Add((&protocol.MapReply{Version: 1, Tiers: []protocol.MapTier{{Buckets: 1 << 31,
-		Runs: []protocol.MapRun{{Count: 1 << 31, Shard: 1}, {Count: 1 << 31}}}}}).AppendBody(nil))
+	}))
+	f.Add(protocol.AppendBody(nil, &protocol.MapReply{Version: 1, Tiers: []protocol.MapTier{{Buckets: 1 << 31,
+		Runs: []protocol.MapRun{{Count: 1 << 31, Shard: 1}, {Count: 1 << 31}}}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var m protocol.MapReply
-		if protocol.CheckBody(data) != nil || m.DecodeBody(data) != nil {
+		if protocol.CheckBody(data) != nil || protocol.DecodeBody(&m, data) != nil {
 			return
 		}
 		table, err := newTable(&m)

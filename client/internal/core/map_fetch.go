@@ -54,8 +54,10 @@ func (x *routes) newMapRequest(to destination) *mapRequest {
 	return m
 }
 
-func (m *mapRequest) turn(*Engine)                     {}
-func (m *mapRequest) decode(body []byte) (bool, error) { return false, m.reply.DecodeBody(body) }
+func (m *mapRequest) turn(*Engine) {}
+func (m *mapRequest) decode(body []byte) (bool, error) {
+	return false, protocol.DecodeBody(&m.reply, body)
+}
 
 func (m *mapRequest) decided(e *Engine, err error) {
 	m.state = Over

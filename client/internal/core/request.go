@@ -499,7 +499,7 @@ func (e *Engine) openRequests() (all []*Request) {
 // failure is a server's error as Go has it.
 func failure(status protocol.Status, body []byte) *protocol.Error {
 	var f protocol.Failure
-	if f.DecodeBody(body) != nil {
+	if protocol.DecodeBody(&f, body) != nil {
 		f.Message = ""
 	}
 	return &protocol.Error{

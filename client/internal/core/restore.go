@@ -56,8 +56,10 @@ func (x *Restore) key() restoreKey { return restoreKey{x.s.ID, x.Epoch} }
 // prepare implements preparer.
 func (x *Restore) prepare(e *Engine, _ *Conn, _ uint64) { x.sent = e.moment() }
 
-func (x *Restore) turn(*Engine)                     {}
-func (x *Restore) decode(body []byte) (bool, error) { return false, x.reply.DecodeBody(body) }
+func (x *Restore) turn(*Engine) {}
+func (x *Restore) decode(body []byte) (bool, error) {
+	return false, protocol.DecodeBody(&x.reply, body)
+}
 
 func (x *Restore) decided(e *Engine, err error) {
 	if err != nil {

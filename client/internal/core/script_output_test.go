@@ -132,25 +132,25 @@ func (s *script) frames(to string, b []byte) {
 			text, name = "describe node", "describe"
 		case protocol.KindSessionStart:
 			var m protocol.SessionStart
-			_ = m.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&m, h.Body)
 			text, name = fmt.Sprintf("session start %d", m.CreateID[0]), "start"
 			if m.Path == "" {
 				text += fmt.Sprintf(" node=%d timeout=%dms", m.Node, m.Timeout)
 			}
 		case protocol.KindSessionAttach:
 			var m protocol.SessionAttach
-			_ = m.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&m, h.Body)
 			text, name = fmt.Sprintf("%sattach epoch=%d", s.whose(m.Session), m.Epoch), s.whose(m.Session)+"attach"
 			if m.Nonce != 0 {
 				text += fmt.Sprintf(" nonce=%d", m.Nonce)
 			}
 		case protocol.KindSessionStop:
 			var m protocol.SessionStop
-			_ = m.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&m, h.Body)
 			text, name = fmt.Sprintf("stop epoch=%d", m.Epoch), "stop"
 		case protocol.KindPresentTicket:
 			var m protocol.PresentTicket
-			_ = m.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&m, h.Body)
 			text, name = string(m.Ticket), "ticket"
 		case protocol.KindPing:
 			text = "ping"
@@ -180,7 +180,7 @@ func (s *script) frames(to string, b []byte) {
 			}
 		case protocol.KindCreate:
 			var m protocol.Create
-			_ = m.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&m, h.Body)
 			text, name = fmt.Sprintf("create %d low=%d %s", m.Seq, m.Low, m.Name), fmt.Sprint(m.Seq)
 		case protocol.KindRelease:
 			var m protocol.Release

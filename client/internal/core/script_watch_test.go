@@ -188,11 +188,11 @@ func (e stateEvent) LogIndex() (shard, index uint64) { return e.shard, e.index }
 func decodeState(h protocol.Header) (any, Step, error) {
 	if h.Kind == protocol.KindProcessChanges {
 		var m protocol.ProcessChanges
-		err := m.DecodeBody(h.Body)
+		err := protocol.DecodeBody(&m, h.Body)
 		return stateEvent{h.Arg, m.Revision, fmt.Sprintf("change at %d", m.Revision)}, Append, err
 	}
 	var m protocol.ProcessState
-	err := m.DecodeBody(h.Body)
+	err := protocol.DecodeBody(&m, h.Body)
 	return stateEvent{h.Arg, m.Status.Index, fmt.Sprintf("state at %d", m.Status.Index)}, Replace, err
 }
 
@@ -313,7 +313,7 @@ func watchFrame(h *protocol.Header) (text, name string) {
 	switch h.Kind {
 	case protocol.KindWatch:
 		var m protocol.Watch
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		name = string(m.Name)
 		if m.Prefix {
 			name += "*"
@@ -325,11 +325,11 @@ func watchFrame(h *protocol.Header) (text, name string) {
 		return text, name
 	case protocol.KindProcessWatch:
 		var m protocol.ProcessWatch
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		return "watch process " + string(m.Name), string(m.Name)
 	case protocol.KindDescribe:
 		var m protocol.Describe
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		text = fmt.Sprintf("describe %s min=%d", m.Name, m.MinIndex)
 		if m.Consistency == protocol.Strict {
 			text += " strict"
@@ -340,7 +340,7 @@ func watchFrame(h *protocol.Header) (text, name string) {
 		return text, "read_" + string(m.Name)
 	case protocol.KindForceRelease:
 		var m protocol.ForceRelease
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		return fmt.Sprintf("force release %s", m.Name), "force_" + string(m.Name)
 	case protocol.KindUnwatch:
 		return "unwatch", "unwatch"

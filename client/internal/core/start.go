@@ -122,9 +122,9 @@ func (x *Start) turn(*Engine) {}
 
 func (x *Start) decode(body []byte) (bool, error) {
 	if x.stage == describeNode {
-		return false, x.info.DecodeBody(body)
+		return false, protocol.DecodeBody(&x.info, body)
 	}
-	return false, x.reply.DecodeBody(body)
+	return false, protocol.DecodeBody(&x.reply, body)
 }
 
 func (x *Start) decided(e *Engine, err error) {

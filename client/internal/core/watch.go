@@ -168,7 +168,7 @@ func (w *Watch) event(e *Engine, p *shardStream, h *protocol.Header) error {
 		return nil
 	}
 	var m protocol.Snapshot
-	if err := m.DecodeBody(h.Body); err != nil {
+	if err := protocol.DecodeBody(&m, h.Body); err != nil {
 		return err
 	}
 	if m.Resumed {
@@ -244,7 +244,7 @@ func nextDelta(name string, frames []byte) (d *delta, n int, err error) {
 		return nil, 0, err
 	}
 	var m protocol.Delta
-	if err := m.DecodeBody(h.Body); err != nil {
+	if err := protocol.DecodeBody(&m, h.Body); err != nil {
 		return nil, 0, err
 	}
 	d = new(delta)

@@ -66,7 +66,7 @@ type effect struct{ session, seq uint64 }
 func (k *worldConn) describe(h protocol.Header, refuse func(protocol.Status, protocol.Failure), answer func(protocol.Message)) {
 	w := k.c.w
 	var m protocol.Describe
-	_ = m.DecodeBody(h.Body)
+	_ = protocol.DecodeBody(&m, h.Body)
 	shard := shardOfBucket(h.Arg)
 	l := w.log(shard)
 	index := l.applied[k.instance]

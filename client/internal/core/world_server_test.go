@@ -113,7 +113,7 @@ func (k *worldConn) serve(h protocol.Header) {
 		h.Kind != protocol.KindDescribe {
 		if h.Arg == protocol.HomeOfCreateID {
 			var m protocol.SessionStart
-			_ = m.DecodeBody(h.Body)
+			_ = protocol.DecodeBody(&m, h.Body)
 			shard = shardOfBucket(uint64(protocol.HomeBucket([protocol.KeyLen]byte(m.CreateID), worldBuckets)))
 		}
 		if w.leaders[shard] != k.instance {
@@ -136,7 +136,7 @@ func (k *worldConn) serve(h protocol.Header) {
 		k.openStream(h, refuse, answer)
 	case protocol.KindUnwatch:
 		var m protocol.Unwatch
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		k.streams = slices.DeleteFunc(k.streams, func(st *modelStream) bool { return st.id == m.WatchID })
 		answer(&protocol.Empty{})
 	case protocol.KindDescribe:
@@ -152,7 +152,7 @@ func (k *worldConn) serve(h protocol.Header) {
 		}
 	case protocol.KindPresentTicket:
 		var m protocol.PresentTicket
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		var id, epoch uint64
 		_, _ = fmt.Sscanf(string(m.Ticket), "%d %d", &id, &epoch)
 		if s := w.sessions[id]; s == nil || s.ended || s.epoch != epoch {
@@ -163,11 +163,11 @@ func (k *worldConn) serve(h protocol.Header) {
 		answer(&protocol.Empty{})
 	case protocol.KindSessionStart:
 		var m protocol.SessionStart
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		k.startSession(&m, refuse, answer)
 	case protocol.KindSessionAttach:
 		var m protocol.SessionAttach
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		s := w.sessions[m.Session]
 		switch {
 		case s == nil || s.ended:
@@ -182,7 +182,7 @@ func (k *worldConn) serve(h protocol.Header) {
 		}
 	case protocol.KindSessionStop:
 		var m protocol.SessionStop
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		s := w.sessions[m.Session]
 		switch {
 		case s == nil || s.ended:

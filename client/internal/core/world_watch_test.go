@@ -88,7 +88,7 @@ func (k *worldConn) openStream(h protocol.Header, refuse func(protocol.Status, p
 	st := &modelStream{kind: h.Kind, id: h.ID, shard: shardOfBucket(h.Arg)}
 	if h.Kind == protocol.KindWatch {
 		var m protocol.Watch
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		st.shard, st.name, st.prefix, st.known = m.Shard, string(m.Name), m.Prefix, m.Known
 	}
 	if w.chance(20) {

@@ -265,7 +265,7 @@ func (c *modelConn) answer(h protocol.Header) {
 	switch h.Kind {
 	case protocol.KindSessionAttach:
 		var m protocol.SessionAttach
-		_ = m.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&m, h.Body)
 		s.renew()
 		reply(s.session(m.Epoch))
 	case protocol.KindSessionStop:

@@ -92,7 +92,7 @@ func (o *operator) serve(nc net.Conn) {
 			kind = protocol.KindPong
 		case protocol.KindCluster:
 			var m protocol.Cluster
-			if err := m.DecodeBody(h.Body); err != nil {
+			if err := protocol.DecodeBody(&m, h.Body); err != nil {
 				o.t.Error(err)
 				return
 			}

@@ -29,7 +29,7 @@ func TestFailuresAreReported(t *testing.T) {
 		if report == nil {
 			t.Fatalf("%q is not reported", text)
 		}
-		if err := report.Validate(); err != nil || len(report.Text) > protocol.MaxProcessText {
+		if err := protocol.Validate(report); err != nil || len(report.Text) > protocol.MaxProcessText {
 			t.Errorf("%q is reported as %q: %v", text, report.Text, err)
 		}
 	}

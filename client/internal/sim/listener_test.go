@@ -59,13 +59,10 @@ func (in *instance) serve(k *conn, h protocol.Header) {
 	}
 }
 
-func (in *instance) decode(m interface {
-	protocol.Message
-	protocol.Validator
-}, h protocol.Header) {
-	err := m.DecodeBody(h.Body)
+func (in *instance) decode(m protocol.Message, h protocol.Header) {
+	err := protocol.DecodeBody(m, h.Body)
 	if err == nil {
-		err = m.Validate()
+		err = protocol.Validate(m)
 	}
 	if err != nil {
 		in.w.fail("a client sends a request of kind %d that is refused: %v", h.Kind, err)
@@ -138,7 +135,7 @@ func (in *instance) startSession(k *conn, h protocol.Header) {
 	in.decode(&m, h)
 	if m.Path != "" {
 		m.Node, m.Path = node, ""
-		h.Body = m.AppendBody(nil)
+		h.Body = protocol.AppendBody(nil, &m)
 	}
 	if h.Arg == protocol.HomeOfCreateID {
 		h.Arg = uint64(protocol.HomeBucket([protocol.KeyLen]byte(m.CreateID), buckets))

@@ -63,14 +63,14 @@ func readReply(frame []byte, reply *protocol.HelloReply) error {
 		return fmt.Errorf("%w: %w", ErrNotProtocol, err)
 	case h.Kind == protocol.KindGoodbye:
 		var g protocol.Goodbye
-		_ = g.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&g, h.Body)
 		return &protocol.Error{Status: g.Status, Message: g.Message}
 	case h.Kind != protocol.KindHello|protocol.KindReply:
 		return fmt.Errorf("server answered the hello with a message of kind %d", h.Kind)
 	case h.Arg != uint64(protocol.StatusOK):
 		var f protocol.Failure
-		_ = f.DecodeBody(h.Body)
+		_ = protocol.DecodeBody(&f, h.Body)
 		return &protocol.Error{Status: protocol.Status(min(h.Arg, 0xff)), Refusal: f.Refusal, Message: f.Message}
 	}
-	return reply.DecodeBody(h.Body)
+	return protocol.DecodeBody(reply, h.Body)
 }

@@ -231,11 +231,11 @@ func (p *Members) pass(machine *shard.Machine, m *MemberMessage) error {
 	var err error
 	switch m.Kind {
 	case protocol.KindProcessSync:
-		err, session = p.sync.DecodeBody(m.Body), p.sync.Session
+		err, session = protocol.DecodeBody(&p.sync, m.Body), p.sync.Session
 	case protocol.KindProcessRequest:
-		err, session = p.request.DecodeBody(m.Body), p.request.Session
+		err, session = protocol.DecodeBody(&p.request, m.Body), p.request.Session
 	default:
-		err, session = p.reply.DecodeBody(m.Body), p.reply.Session
+		err, session = protocol.DecodeBody(&p.reply, m.Body), p.reply.Session
 	}
 	if err != nil {
 		return err

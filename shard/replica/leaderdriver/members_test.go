@@ -72,7 +72,7 @@ func TestMemberMessages(t *testing.T) {
 		t.Helper()
 		for _, id := range requests {
 			sync := protocol.ProcessSync{Session: node.session, Name: []byte("p")}
-			m := MemberMessage{Origin: proposal.Origin{Request: id, Kind: protocol.KindProcessSync}, Node: 1, Epoch: node.epoch, Body: sync.AppendBody(nil)}
+			m := MemberMessage{Origin: proposal.Origin{Request: id, Kind: protocol.KindProcessSync}, Node: 1, Epoch: node.epoch, Body: protocol.AppendBody(nil, &sync)}
 			if st := p.Submit(m); st != protocol.StatusOK {
 				t.Fatal(st)
 			}

@@ -90,12 +90,12 @@ func newLimitReplica(t *testing.T) *limitReplica {
 	r.apply(shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()}))
 	key := make([]byte, protocol.KeyLen)
 	start := protocol.SessionStart{Node: 1, CreateID: key, Key: key, Timeout: 60_000, Nonce: 1}
-	e := r.apply(shard.CmdSessionStart, start.AppendBody(nil))
+	e := r.apply(shard.CmdSessionStart, protocol.AppendBody(nil, &start))
 	r.session, r.epoch = e.Session, e.Epoch
 	create := protocol.LimitCreate{Head: r.next(), Path: []byte("api"), Config: protocol.LimitConfig{Rate: 1_000_000}}
-	r.apply(shard.CmdLimitCreate, create.AppendBody(nil))
+	r.apply(shard.CmdLimitCreate, protocol.AppendBody(nil, &create))
 	join := protocol.LimitJoin{Head: r.next(), Path: []byte("api")}
-	r.apply(shard.CmdLimitJoin, join.AppendBody(nil))
+	r.apply(shard.CmdLimitJoin, protocol.AppendBody(nil, &join))
 	return r
 }
 
@@ -141,7 +141,7 @@ func TestNoticesAfterLeadershipIsBack(t *testing.T) {
 			time.Sleep(200 * time.Millisecond)
 			alter := protocol.LimitAlter{Head: r.next(), Path: []byte("api"), Revision: term / 2,
 				Config: protocol.LimitConfig{Rate: 1_000_000 + term}}
-			r.apply(shard.CmdLimitAlter, alter.AppendBody(nil))
+			r.apply(shard.CmdLimitAlter, protocol.AppendBody(nil, &alter))
 			asked := time.Now()
 			r.refresh(p) // the leader sees the change now
 			if in := (<-r.notified).Sub(asked); in > 10*time.Millisecond {
