@@ -65,18 +65,18 @@ type acceptPacer struct {
 
 const (
 	acceptBatch = 32
-	acceptPace  = 2 * 3 // the pace is one in so many times the least time
+	acceptPace  = 2 * 3 // the pace is one accept per acceptPace times the least time
 
-	// acceptWaited is what no accept takes by itself: it waited for a client, or for a processor.
+	// acceptWaited bounds an accept that waited neither for a client nor for a CPU.
 	acceptWaited = time.Millisecond
 )
 
-// letIn notes a connection. Its accept was asked for at a time and took so long; 0: the client was
-// waited for. It says how long to let nobody in.
+// letIn records an accept that began at asked and lasted took, or 0 if it waited for a client. It
+// returns how long to pause accepting.
 func (p *acceptPacer) letIn(asked time.Time, took time.Duration, now time.Time) time.Duration {
 	if p.n == 0 {
 		if asked.Sub(p.began) > acceptBatch*acceptPace*p.least {
-			p.began = asked // there was a pause: what was not used then is no credit
+			p.began = asked // there was a pause: unused time before it is no credit
 		}
 		p.least = 0
 	}

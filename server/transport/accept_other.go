@@ -4,7 +4,7 @@ package transport
 
 import "net"
 
-// clientWaits always answers true: what an accept waited counts, up to acceptWaited.
+// clientWaits always returns true: waits of an accept count, up to acceptWaited.
 func clientWaits(net.Listener) func() bool { return func() bool { return true } }
 
 // keepAlive has the options of keep-alive set on each connection.

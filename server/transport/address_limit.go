@@ -8,7 +8,7 @@ import (
 
 // addressLimit counts the connections of each host, if they are bounded.
 type addressLimit struct {
-	limit int // 0: nothing is counted
+	limit int // 0: addresses are not counted
 
 	mu     sync.Mutex
 	counts map[string]int

@@ -12,19 +12,19 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// socket is what a connection needs of its listener. The listener reads from one goroutine at a
-// time, calls closed once when the socket is gone, and writes what Conn.out holds when it is woken.
+// socket is a connection's view of its listener. The listener reads from one goroutine at a time,
+// calls closed once when the socket is gone, and writes Conn.out when it is woken.
 type socket interface {
-	// markDirty marks the connection as having something to write. It is written at the latest
-	// after Transport.Flush; what is shared with many others, already while they are marked, and
-	// behind what is not. Any goroutine; never blocks.
+	// markDirty marks the connection as having bytes to write. They are written at the latest after
+	// Transport.Flush; frames shared with many connections may be written earlier, and after
+	// unshared ones. Any goroutine; never blocks.
 	markDirty(shared bool)
-	// hasten is for a connection that is marked already, and now has something that is not shared.
+	// hasten says that a connection already marked now also has an unshared frame.
 	hasten()
-	// pauseReads leaves what comes in the kernel, as far as that is possible. Called by the reading
-	// goroutine.
+	// pauseReads leaves incoming bytes in the kernel, as far as that is possible. Called by the
+	// reading goroutine.
 	pauseReads()
-	// resumeReads ends that, and reads what has come. Any goroutine; never blocks.
+	// resumeReads ends the pause and reads the arrived bytes. Any goroutine; never blocks.
 	resumeReads()
 }
 
@@ -40,8 +40,7 @@ type Conn struct {
 	remote string
 	opened time.Duration
 	secure bool
-	// certificate is what the client has shown and was verified; nil if none. Set before anything
-	// is read.
+	// certificate is the client's verified certificate, or nil. Set before anything is read.
 	certificate *x509.Certificate
 
 	// Owned by the reading goroutine.
@@ -51,15 +50,15 @@ type Conn struct {
 	pings      int // not classified yet
 	throttle   throttle
 
-	lastReceived atomic.Int64  // clock, ns: something came in
-	frameSince   atomic.Int64  // clock, ns: when the unfinished frame began; 0 is none
+	lastReceived atomic.Int64  // clock, ns: when bytes last arrived
+	frameSince   atomic.Int64  // clock, ns: when the unfinished frame began; 0: no unfinished frame
 	keepAlive    atomic.Int64  // ns: how long it may be silent, if longer than the limit
 	established  atomic.Bool   // hello accepted
 	ending       atomic.Bool   // nothing is read any more
 	closedBy     atomic.Uint32 // the protocol.Link of one that the server closes
 	endedAt      atomic.Int64
 	rejections   atomic.Uint64
-	paused       atomic.Bool // it is not read until the socket is told to resume
+	paused       atomic.Bool // it is not read until the socket resumes
 	awaitsRoom   atomic.Bool // Client.Room is due
 	registered   bool        // it was counted; set before anything is read
 
@@ -75,28 +74,26 @@ func (c *Conn) Remote() string { return c.remote }
 // Secure reports whether the client came over TLS.
 func (c *Conn) Secure() bool { return c.secure }
 
-// Certificate is what the client has shown and was verified; nil if none. The reading goroutine
-// calls it.
+// Certificate returns the client's verified certificate, or nil. The reading goroutine calls it.
 func (c *Conn) Certificate() *x509.Certificate { return c.certificate }
 
-// Client is what stands above the connection.
+// Client returns the handler above the connection.
 func (c *Conn) Client() Client { return c.client }
 
-// Establish ends the limits of a connection that has not said hello. The reading goroutine calls
+// Establish lifts the limits of a connection that has not said hello. The reading goroutine calls
 // it.
 func (c *Conn) Establish() { c.established.Store(true) }
 
 // Established reports whether Establish was called.
 func (c *Conn) Established() bool { return c.established.Load() }
 
-// LastReceived is when something last came in.
+// LastReceived returns when bytes last arrived.
 func (c *Conn) LastReceived() time.Duration { return time.Duration(c.lastReceived.Load()) }
 
 // Heard counts the connection as heard from at this time.
 func (c *Conn) Heard(now time.Duration) { c.lastReceived.Store(int64(now)) }
 
-// AllowSilence lets the connection be silent for so long. It never shortens what was allowed
-// before.
+// AllowSilence lets the connection be silent for d. It never shortens an earlier allowance.
 func (c *Conn) AllowSilence(d time.Duration) {
 	for {
 		was := c.keepAlive.Load()
@@ -106,15 +103,15 @@ func (c *Conn) AllowSilence(d time.Duration) {
 	}
 }
 
-// Ending reports whether the connection is being closed: nothing is read any more.
+// Ending reports whether the connection is being closed and no longer read.
 func (c *Conn) Ending() bool { return c.ending.Load() }
 
-// ClosedBy is who closed a connection.
+// ClosedBy returns who closed a connection.
 func (c *Conn) ClosedBy() protocol.Link {
 	return cmp.Or(protocol.Link(c.closedBy.Load()), protocol.LinkClosed)
 }
 
-// StopReading ends the reading of a connection that is to be closed after a pause.
+// StopReading stops reading a connection that will be closed after a pause.
 func (c *Conn) StopReading(pause time.Duration) {
 	c.endedAt.Store(int64(c.t.cfg.Clock.Now() + pause))
 	c.ending.Store(true)
@@ -123,7 +120,7 @@ func (c *Conn) StopReading(pause time.Duration) {
 // Hold ends the reading behind the present frame, until Release. The reading goroutine calls it.
 func (c *Conn) Hold() { c.paused.Store(true) }
 
-// Release ends what Hold began. Any goroutine may call it.
+// Release ends a Hold. Any goroutine may call it.
 func (c *Conn) Release() {
 	c.resume(c.t.cfg.Clock.Now())
 	c.socket.resumeReads()
@@ -150,9 +147,9 @@ func (c *Conn) open(t *Transport, s socket, remote string) bool {
 	return true
 }
 
-// read handles every complete frame at the start of buf and answers how many bytes it used. Nothing
-// of buf is kept. The listener calls it with at least c.need bytes, and writes what is pending
-// afterwards.
+// read handles every complete frame at the start of buf and returns how many bytes it used. It
+// keeps no part of buf. The listener calls it with at least c.need bytes, and writes the pending
+// bytes afterwards.
 func (c *Conn) read(p Cycle, buf []byte) (used int) {
 	now := c.t.cfg.Clock.Now()
 	c.Heard(now)
@@ -165,7 +162,7 @@ func (c *Conn) read(p Cycle, buf []byte) (used int) {
 	for !c.ending.Load() && (paused || !c.paused.Load()) {
 		if frames >= framesPerCheck {
 			if sweeps = c.classify(frames); sweeps > 0 {
-				break // what is left waits until the pause is over
+				break // the remaining frames wait until the pause is over
 			}
 			frames = 0
 		}
@@ -224,8 +221,8 @@ func (c *Conn) read(p Cycle, buf []byte) (used int) {
 	return used
 }
 
-// partialFrame notes bytes that cannot complete a frame yet: there are n of them. False: the
-// connection ends, and the listener drops them.
+// partialFrame counts n bytes that cannot complete a frame yet. It returns false if the connection
+// ends; the listener then drops them.
 func (c *Conn) partialFrame(n int) bool {
 	now := int64(c.t.cfg.Clock.Now())
 	c.lastReceived.Store(now)
@@ -238,8 +235,8 @@ func (c *Conn) partialFrame(n int) bool {
 const minCountedFrame = 4 << 10
 
 // countUnfinished counts the bytes of an unfinished frame. A frame that stops short of its last
-// byte costs its sender nothing and the server its length, so what all of them hold is bounded.
-// False: that is too much with these, and the connection ends.
+// byte costs its sender nothing and the server its length, so their total is bounded. It returns
+// false if these bytes exceed the bound, and ends the connection.
 func (c *Conn) countUnfinished(n int) bool {
 	if n <= minCountedFrame {
 		n = 0
@@ -262,7 +259,7 @@ func (c *Conn) countUnfinished(n int) bool {
 	return false
 }
 
-// forgetUnfinished notes that no frame is unfinished.
+// forgetUnfinished records that no frame is unfinished.
 func (c *Conn) forgetUnfinished() {
 	c.countUnfinished(0)
 	c.need = 0
@@ -298,12 +295,12 @@ func (c *Conn) Close(how CloseMode, status protocol.Status, text string) bool {
 	return first
 }
 
-// closed forgets the connection: nothing finds it any more, and what waits for it is dropped. The
+// closed forgets the connection: it can no longer be found, and its pending frames are dropped. The
 // listener calls it once, after the last read.
 func (c *Conn) closed() {
 	c.ending.Store(true)
 	if !c.registered {
-		return // a listener may close what was never opened
+		return // a listener may close a connection that was never opened
 	}
 	c.countUnfinished(0)
 	c.t.conns.remove(c)

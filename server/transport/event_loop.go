@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/fanout"
 )
 
-// eventLoop is one of gnet's event loops, and what is waiting to be done on it.
+// eventLoop is one of gnet's event loops with its pending work.
 type eventLoop struct {
 	listener *gnetListener
 	el       gnet.EventLoop
@@ -35,13 +35,13 @@ type eventLoop struct {
 	dirty []*gnetSocket
 	spare []*gnetSocket
 
-	shared     atomic.Int32   // marks since the last Flush for what others get as well
+	shared     atomic.Int32   // marks since the last Flush for shared frames
 	fanOut     []*gnetSocket  // for the goroutine of runFanOut
 	fanOutWake chan struct{}  // of capacity 1
 	fanOutPace *fanout.Writer // begins and ends under mu
 }
 
-// noteTraffic notes that something came.
+// noteTraffic records that bytes arrived.
 func (l *eventLoop) noteTraffic() {
 	if !l.hadTraffic.Load() {
 		l.hadTraffic.Store(true)
@@ -58,9 +58,9 @@ func (l *eventLoop) rests() bool {
 	return true
 }
 
-// wakeAt is at how many marks the loop is woken before all are made, if these are for what many get:
-// it writes to the first of thousands of connections while the others are marked. Those from there on
-// are written to beside the loop, which reads no requests while it writes.
+// wakeAt is the number of marks for shared frames at which the loop is woken before all are made:
+// it writes to the first of thousands of connections while the others are marked. Those from there
+// on are written to beside the loop, which reads no requests while it writes.
 const wakeAt = 64
 
 // markDirty notes a socket with something to write. Wake follows.
@@ -137,10 +137,10 @@ func (l *eventLoop) wake() {
 // nobody waits less.
 const maxDirectWrites = 8
 
-// takeDirty takes the marks that nobody woke the loop for, if the goroutine that answered so many
-// commands is to write. It writes where there is little, and where each answer has a socket of its
-// own: a loop could not put it into one write with others. Where several loops have marks, none has
-// as many as there are commands, and they write beside each other.
+// takeDirty appends the loop's dirty sockets to list if the goroutine, which has answered commands
+// requests, should write them itself: when they are few, or when each answer has a socket of its
+// own, so that the loop could not join several into one write. If several loops have dirty sockets,
+// none has as many as commands, and the loops write in parallel.
 func (l *eventLoop) takeDirty(list []*gnetSocket, commands int) []*gnetSocket {
 	if !l.needsWake.Load() {
 		return list
@@ -157,7 +157,7 @@ func (l *eventLoop) takeDirty(list []*gnetSocket, commands int) []*gnetSocket {
 	return list
 }
 
-// Run is the loop's task: it writes what waits on marked sockets.
+// Run is the loop's task: it writes the pending frames of marked sockets.
 func (l *eventLoop) Run(context.Context) error {
 	l.mu.Lock()
 	list := l.dirty
@@ -202,7 +202,7 @@ func (g *gnetSocket) hasten() {
 }
 
 // pauseReads implements socket. gnet reads whatever its poll reports; with a low-water mark the
-// kernel reports nothing until there is that much, or the end.
+// kernel reports nothing until pausedLowWater bytes, or the end, have arrived.
 func (g *gnetSocket) pauseReads() {
 	_ = unix.SetsockoptInt(g.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, pausedLowWater)
 }
@@ -216,7 +216,7 @@ func (g *gnetSocket) resumeReads() {
 		if g.gc == nil || g.paused.Load() {
 			return nil
 		}
-		// from here on the loop hears of what the kernel has kept
+		// from here on the kernel notifies the loop of the bytes that it has kept
 		_ = unix.SetsockoptInt(g.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
 		if g.gc.InboundBuffered() > 0 && g.loop.listener.OnTraffic(g.gc) == gnet.Close {
 			g.closeNow()
@@ -230,8 +230,8 @@ func (g *gnetSocket) flushGuarded() {
 	g.flush()
 }
 
-// flush writes what waits, with one system call, and ends the connection when that is due. It runs
-// on the loop's goroutine.
+// flush writes the pending frames, with one system call, and ends the connection when that is due.
+// It runs on the loop's goroutine.
 func (g *gnetSocket) flush() {
 	if g.gc == nil {
 		return
@@ -250,11 +250,11 @@ func (g *gnetSocket) flush() {
 	g.checkRoom()
 }
 
-// maxSegments is how many segments one vectored write may have: Linux refuses more (IOV_MAX), and
-// gnet passes on what it is given.
+// maxSegments is the most segments of one vectored write: Linux refuses more (IOV_MAX), and gnet
+// passes its argument on as it is.
 const maxSegments = 1024
 
-// write takes what waits and hands it to gnet. An error closes the connection, from within.
+// write hands the pending bytes to gnet. An error closes the connection, from within.
 func (g *gnetSocket) write() (end CloseMode) {
 	g.writing.Lock()
 	g.flushing = true
@@ -286,7 +286,7 @@ func (g *gnetSocket) write() (end CloseMode) {
 	return end
 }
 
-// detachConn notes that gnet is about to close the socket: after it, its descriptor is somebody
+// detachConn records that gnet is about to close the socket: after it, its descriptor is somebody
 // else's.
 func (g *gnetSocket) detachConn() {
 	if !g.flushing {
@@ -296,7 +296,7 @@ func (g *gnetSocket) detachConn() {
 	g.gc = nil
 }
 
-// updateUnsent notes what the kernel has not taken, and has it looked at again.
+// updateUnsent counts the bytes that the kernel has not taken, and has them looked at again.
 func (g *gnetSocket) updateUnsent() {
 	held := g.gc.OutboundBuffered()
 	g.setUnsent(held)
@@ -323,7 +323,7 @@ func (g *gnetSocket) closeNow() {
 	}
 }
 
-// checkStuck looks at the sockets whose client reads too slowly: gnet does not tell when it has
+// checkStuck looks at the sockets whose client reads too slowly: gnet does not report when it has
 // written the rest.
 func (l *eventLoop) checkStuck() (left bool) {
 	for k := range l.stuck {

@@ -24,7 +24,7 @@ const (
 	spreadFirst  = 64 // connections for each of several loops that are handed over one by one
 	beatPeriod   = time.Second
 	beatsRested  = 4  // beats in a row that an event loop is spared while it has no traffic
-	beatsMissed  = 25 // an event loop that let so many beats in a row pass is dead; counted, so that a pause of the process is one beat
+	beatsMissed  = 25 // a loop that misses this many beats in a row is dead; a pause of the process is one beat
 )
 
 // gnetListener lets clients in over plain TCP, on gnet's event loops.
@@ -191,15 +191,15 @@ func (g *gnetListener) wake() {
 	}
 }
 
-// DirectWriter is what a goroutine needs that writes to sockets by itself.
+// DirectWriter is the state of a goroutine that writes to sockets by itself.
 type DirectWriter struct {
 	list  []*gnetSocket
 	group groupWriter
 }
 
-// writeDirect writes to sockets on the caller's goroutine, which then needs no loop. Those that
-// were marked last come first: what one request does for others, such as the grant of what it gave
-// back, is marked behind its reply, and more waits for it.
+// writeDirect writes to sockets on the caller's goroutine, which then needs no loop. It starts with
+// the sockets marked last: a request's effects on others, such as the grant of returned units, are
+// marked after its reply, and more waits for them.
 func (g *gnetListener) writeDirect(h *DirectWriter, commands int) {
 	list := h.list[:0]
 	for _, l := range *g.loops.Load() {
@@ -224,8 +224,8 @@ func (g *gnetListener) OnOpen(gc gnet.Conn) (out []byte, action gnet.Action) {
 	return nil, gnet.None
 }
 
-// OnTraffic takes what came in. Bytes that cannot complete a frame stay in gnet's buffer, untouched
-// and uncopied.
+// OnTraffic reads the received bytes. Bytes that cannot complete a frame stay in gnet's buffer,
+// untouched and uncopied.
 func (g *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 	k, ok := gc.Context().(*gnetSocket)
 	if !ok || k.gc == nil {
@@ -281,8 +281,8 @@ func (g *gnetListener) checkStuckSoon() {
 	wake(g.stuck)
 }
 
-// watchLoops has the loops look at stuck sockets while there are any, and feels their pulse. gnet
-// does not tell when a loop ends by an error.
+// watchLoops has the loops look at stuck sockets while there are any, and checks their beats. gnet
+// does not report a loop that ends by an error.
 func (g *gnetListener) watchLoops() {
 	beats := time.NewTimer(beat.Next(beatPeriod))
 	defer beats.Stop()
@@ -325,8 +325,7 @@ func (g *gnetListener) watchLoops() {
 	}
 }
 
-// gnetLogger takes gnet's lines, two levels lower: what matters of them is logged by the listener
-// itself.
+// gnetLogger takes gnet's lines, two levels lower: the listener logs the important ones itself.
 type gnetLogger struct{ log *slog.Logger }
 
 var _ logging.Logger = gnetLogger{}

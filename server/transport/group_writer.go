@@ -10,7 +10,7 @@ const maxGroup = 32
 // them where the kernel lets us have a ring, else with one for each. The zero value is ready; one
 // goroutine at a time uses it.
 type groupWriter struct {
-	ring  *sendRing // nil: there is none
+	ring  *sendRing // or nil
 	asked bool      // for a ring
 	sends [maxGroup]socketSend
 	n     int // of sends that are taken
@@ -24,9 +24,9 @@ type socketSend struct {
 	sent   int        // bytes of it that the kernel took
 }
 
-// write writes what waits for the sockets, in their order. It calls left for those that need their
-// event loop as well: the kernel did not take everything, somebody else is writing, or there is
-// more to do than to write one segment.
+// write writes the pending frames of the sockets, in their order. It calls left for those that need
+// their event loop as well: the kernel did not take everything, somebody else is writing, or more
+// than one segment is pending.
 func (g *groupWriter) write(list []*gnetSocket, left func(*gnetSocket)) {
 	for len(list) > 0 {
 		part := list[:min(len(list), maxGroup)]
@@ -54,8 +54,8 @@ func (g *groupWriter) write(list []*gnetSocket, left func(*gnetSocket)) {
 	}
 }
 
-// take takes what waits for a socket. Until finish nobody else writes to it, and its descriptor is
-// not closed. False: its event loop must do it.
+// take takes a socket's pending frames. Until finish nobody else writes to it, and its descriptor
+// is not closed. It returns false if the event loop must write them.
 func (g *groupWriter) take(k *gnetSocket) bool {
 	if !k.writing.TryLock() {
 		return false
@@ -79,8 +79,8 @@ func (g *groupWriter) take(k *gnetSocket) bool {
 	return true
 }
 
-// send sends what was taken. What the kernel does not take of it, because a socket is full or
-// broken, the event loop finds so.
+// send sends the sends taken so far. Bytes that the kernel does not take, because a socket is full
+// or broken, are left to the event loop.
 func (g *groupWriter) send() {
 	sends := g.sends[:g.n]
 	if g.n > 1 {
@@ -110,7 +110,7 @@ func (g *groupWriter) send() {
 	}
 }
 
-// finish notes what was sent, and lets others write. False: the event loop has something to do.
+// finish records a send and unlocks the socket. It returns false if the event loop has work to do.
 func (s *socketSend) finish() bool {
 	k, b := s.socket, &s.batch
 	defer k.writing.Unlock()

@@ -36,7 +36,7 @@ func (h *handshakeLog) failed(log *slog.Logger, conn uint64, remote string, err 
 	log.Warn("TLS handshake failed", args...)
 }
 
-// handshakeHint says what the error of a handshake mostly means; empty if the error says it.
+// handshakeHint returns the usual cause of a handshake error; empty if the error names it.
 func handshakeHint(err error) string {
 	var alert *net.OpError
 	var plain tls.RecordHeaderError

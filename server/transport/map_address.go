@@ -5,8 +5,8 @@ import "strings"
 // tlsScheme marks the TLS address of an instance in the cluster map.
 const tlsScheme = "tls://"
 
-// JoinAddresses makes the text by which the cluster map has an instance's addresses for clients:
-// "plain", "plain,tls://other", or "tls://other". An empty address is none.
+// JoinAddresses returns an instance's client addresses as the cluster map holds them: "plain",
+// "plain,tls://other", or "tls://other". An empty argument is left out.
 func JoinAddresses(plain, tls string) string {
 	var list []string
 	if plain != "" {
@@ -18,9 +18,9 @@ func JoinAddresses(plain, tls string) string {
 	return strings.Join(list, ",")
 }
 
-// AddressFor is the address of its own kind for a client, from the text of [JoinAddresses]. When
-// there is none, it is the other address: the client cannot connect there, and its error says so better
-// than an instance without an address.
+// AddressFor returns a client's address, with TLS if secure, from the text of [JoinAddresses]. If
+// the instance has only the other kind, it returns that: the client cannot connect there, and its
+// error is clearer than one about an instance without an address.
 func AddressFor(addresses string, secure bool) string {
 	other := addresses
 	for one := range strings.SplitSeq(addresses, ",") {

@@ -12,16 +12,16 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// CloseMode is how a connection goes on once what waits for it is written.
+// CloseMode is how a connection goes on once its pending frames are written.
 type CloseMode uint8
 
 const (
 	closeNone CloseMode = iota
-	Graceful            // half-close, wait for the client's end for LingerTimeout, close: what was said is read
+	Graceful            // half-close, wait up to LingerTimeout for the client's end, close: it reads the last frames
 	Immediate           // close at once
 )
 
-// LingerTimeout is how long a connection that was said goodbye may take to read it.
+// LingerTimeout is how long a connection may take to read its goodbye.
 const LingerTimeout = time.Second
 
 // MinOutSoft is the soft bound while too much waits for slow readers altogether, and the least that
@@ -35,10 +35,10 @@ const fullSize = MinOutSoft / 2
 // sharedSize is the length from which a shared frame is referred to instead of copied.
 const sharedSize = 2048
 
-// buffers are empty ones of up to MinOutSoft. The package's own pool is not used: it learns a
-// largest capacity from the most frequent lengths of some 42,000 buffers, and drops what is larger.
-// When most answers are small, each burst of answers to one connection then grew a buffer again,
-// and garbage collections took a fifth of the processors.
+// buffers are empty ones of up to MinOutSoft. The pool of package bytebufferpool is not used: it
+// learns a largest capacity from the most frequent lengths of some 42,000 buffers, and drops larger
+// ones. When most answers are small, each burst of answers to one connection then grew a buffer
+// again, and garbage collections took a fifth of the processors.
 var buffers = sync.Pool{New: func() any { return new(bytebufferpool.ByteBuffer) }}
 
 func getBuffer() *bytebufferpool.ByteBuffer { return buffers.Get().(*bytebufferpool.ByteBuffer) }
@@ -50,11 +50,11 @@ func putBuffer(b *bytebufferpool.ByteBuffer) {
 	}
 }
 
-// outgoing is what waits to be written on one connection: whole frames only, in order. Any
+// outgoing is the queue of frames to write on one connection: whole frames only, in order. Any
 // goroutine appends; the writing one takes everything at once and writes it with one call.
 //
-// Invariant: size is the bytes of segs, tail and lone; while lone is set, it is all that waits.
-// What the client has not read is size + unsent, and never more than the hard bound plus one frame.
+// Invariant: size is the bytes of segs, tail and lone; while lone is set, segs and tail are empty.
+// The client has size + unsent bytes to read, and never more than the hard bound plus one frame.
 type outgoing struct {
 	mu       sync.Mutex
 	segs     [][]byte // filled bytes of full buffers, and shared frames
@@ -67,8 +67,8 @@ type outgoing struct {
 	closing  CloseMode // nothing is appended any more unless it is closeNone
 
 	unsent atomic.Int64 // bytes the listener holds because the kernel took no more
-	// of size + unsent, what is in Transport.unread: all of it, or nothing when it is little; changed
-	// under mu
+	// the part of size + unsent that Transport.unread counts: all of it, or 0 when it is little;
+	// changed under mu
 	counted   atomic.Int64
 	pages     atomic.Int64 // bytes of pages that wait, which are in Transport.pages; changed under mu
 	pagesEnd  uint64       // of total: where the last page ends
@@ -77,8 +77,8 @@ type outgoing struct {
 	markAt    time.Duration
 }
 
-// writeBatch is what a listener takes to write. Its segments may be written with one vectored
-// write; they are changed by nobody.
+// writeBatch is a batch of frames that a listener takes to write. Its segments may be written with
+// one vectored write; nobody changes them.
 type writeBatch struct {
 	segs [][]byte
 	full []*bytebufferpool.ByteBuffer
@@ -86,7 +86,7 @@ type writeBatch struct {
 	end  CloseMode
 }
 
-// append encodes a frame behind what waits, and answers its length. Caller holds mu.
+// append encodes a frame behind the pending ones, and returns its length. Caller holds mu.
 func (o *outgoing) append(kind protocol.Kind, id, arg uint64, m protocol.Message) int {
 	b := o.openTail()
 	n := len(b.B)
@@ -111,9 +111,9 @@ func (o *outgoing) openTail() *bytebufferpool.ByteBuffer {
 	return o.tail
 }
 
-// share appends a frame that others refer to as well. A small one is copied behind what waits. If
-// nothing waits it is referred to: a change for thousands of connections mostly is all that each of
-// them gets, and copies of it would be as many buffers that are in no cache. Caller holds mu.
+// share appends a frame that others refer to as well. A small one is copied behind pending frames,
+// or referred to if none is pending: a change for thousands of connections mostly is all that each
+// of them gets, and copies of it would be as many buffers that are in no cache. Caller holds mu.
 func (o *outgoing) share(frame []byte) {
 	switch {
 	case len(frame) >= sharedSize:
@@ -129,17 +129,17 @@ func (o *outgoing) share(frame []byte) {
 	o.total += uint64(len(frame))
 }
 
-// notify notes that the listener is to know of what was appended. True: it has to be told. Caller
-// holds mu.
+// notify records that the listener is to know of the appended bytes. It returns true if the caller
+// must notify it. Caller holds mu.
 func (o *outgoing) notify() bool {
 	mark := !o.notified
 	o.notified = true
 	return mark
 }
 
-// close appends the goodbye, behind which nothing is appended any more. It reports whether it is
-// the first, and whether the listener has to be told. That is so of an immediate close even if the
-// listener knows of bytes: it may stand in a write that nobody reads.
+// close appends the goodbye, after which nothing is appended any more. It reports whether it is the
+// first, and whether the caller must notify the listener. That is so of an immediate close even if
+// the listener knows of bytes: it may be in a write that nobody reads.
 func (o *outgoing) close(how CloseMode, goodbye protocol.Goodbye) (first, mark bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,8 +168,8 @@ func (o *outgoing) sealTail() {
 	o.tail = nil
 }
 
-// holdNotify lets the listener's own goroutine append without being told of it: it takes what waits
-// when it is done.
+// holdNotify lets the listener's own goroutine append without a notification: it takes the pending
+// frames when it is done.
 func (o *outgoing) holdNotify() {
 	o.mu.Lock()
 	o.notified = true
@@ -205,8 +205,8 @@ func (o *outgoing) take(b *writeBatch) {
 	b.end = end
 }
 
-// takeSegment takes what waits, if it is one segment, into the slices of the batch. Caller holds
-// mu.
+// takeSegment takes the pending frames, if they are one segment, into the slices of the batch.
+// Caller holds mu.
 func (o *outgoing) takeSegment(b *writeBatch) bool {
 	switch {
 	case len(o.segs) > 0:
@@ -239,7 +239,7 @@ func (b *writeBatch) release() {
 	b.segs, b.full, b.size = b.segs[:0], b.full[:0], 0
 }
 
-// discard forgets what waits: the connection is closed.
+// discard drops the pending frames: the connection is closed.
 func (o *outgoing) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -258,8 +258,8 @@ func (o *outgoing) waiting() int {
 	return o.size + int(o.unsent.Load())
 }
 
-// tooOld reports whether some byte waits for longer than age. It is asked now and then; what waits
-// is found at an age below twice that.
+// tooOld reports whether some byte waits for longer than age. It is asked now and then; a waiting
+// byte is found at an age below twice that.
 func (o *outgoing) tooOld(now, age time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -271,9 +271,9 @@ func (o *outgoing) tooOld(now, age time.Duration) bool {
 	return now-o.markAt > age
 }
 
-// Append encodes a frame behind what waits, and answers its length. It is written at the latest
-// after Transport.Flush. A connection that is closed takes nothing; one that passes the hard bound
-// is closed.
+// Append encodes a frame behind the pending ones, and returns its length. It is written at the
+// latest after Transport.Flush. A connection that is closed takes nothing; one that passes the hard
+// bound is closed.
 func (c *Conn) Append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n int) {
 	n, over, mark := c.append(kind, id, arg, m)
 	if mark {
@@ -287,7 +287,7 @@ func (c *Conn) Append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n
 	return n
 }
 
-// append answers, too, whether the hard bound is passed, and whether the listener has to be told.
+// append also returns whether the hard bound is passed, and whether to notify the listener.
 func (c *Conn) append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n int, over, mark bool) {
 	o := &c.out
 	o.mu.Lock()
@@ -360,7 +360,7 @@ func (c *Conn) appendPage(head, shared []byte) (over, mark bool) {
 	return o.size+int(o.unsent.Load()) > c.t.cfg.Limits.OutHard, o.notify()
 }
 
-// closeSlow ends a connection that does not read. False: it ended before.
+// closeSlow ends a connection that does not read. It returns false if it ended before.
 func (c *Conn) closeSlow() bool {
 	l := &c.t.cfg.Limits
 	why := fmt.Sprintf("more than %d bytes wait for this connection, or one waits for longer than %s; read faster",
@@ -395,11 +395,11 @@ func (c *Conn) checkRoom() {
 	}
 }
 
-// deferWrite ends the hold of a listener that has read, and reports whether what waits is to wait on,
-// or nothing does. If not, the listener writes it.
+// deferWrite ends the hold of a listener that has read, and reports whether the pending frames go
+// on waiting, or there are none. If not, the listener writes them.
 func (c *Conn) deferWrite() bool { return c.out.releaseNotify(c.deferrable) }
 
-// WriteDeferred has what waits written, although nobody was told of it. Transport.Flush follows.
+// WriteDeferred has the deferred frames written. Transport.Flush follows.
 func (c *Conn) WriteDeferred() {
 	c.out.mu.Lock()
 	mark := c.out.size > 0 && c.out.notify()
@@ -410,8 +410,7 @@ func (c *Conn) WriteDeferred() {
 	}
 }
 
-// putBack puts what could not be written in front of what waits. The listener is told by the
-// caller.
+// putBack puts unwritten bytes in front of the pending frames. The caller notifies the listener.
 func (c *Conn) putBack(rest []byte) {
 	o := &c.out
 	f := getBuffer()
@@ -428,8 +427,8 @@ func (c *Conn) putBack(rest []byte) {
 	c.countWaiting()
 }
 
-// setUnsent notes how many bytes the listener holds because the kernel took no more. The writing
-// goroutine calls it after writing.
+// setUnsent sets the number of bytes that the listener holds because the kernel took no more. The
+// writing goroutine calls it after writing.
 func (c *Conn) setUnsent(bytes int) {
 	o := &c.out
 	if was := o.unsent.Swap(int64(bytes)); was != int64(bytes) || o.counted.Load() != 0 || o.pages.Load() != 0 {
@@ -464,8 +463,8 @@ func (c *Conn) countPage(bytes int) {
 	c.t.pages.add(int64(bytes))
 }
 
-// countPagesSent takes off what the client has got of its pages. What waits between two of them
-// counts as one. Caller holds out.mu.
+// countPagesSent subtracts the client's received pages. Frames waiting between two pages count as a
+// page. Caller holds out.mu.
 func (c *Conn) countPagesSent(waiting int64) {
 	o := &c.out
 	pages := o.pages.Load()

@@ -1,7 +1,7 @@
 package transport
 
-// Pipe is a connection without a socket, for tests: the owner reads bytes into it, and takes what
-// it writes. One goroutine uses it.
+// Pipe is a connection without a socket, for tests: the owner reads bytes into it, and takes its
+// output. One goroutine uses it.
 type Pipe struct {
 	Conn
 	cycle Cycle
@@ -34,7 +34,7 @@ func (p *Pipe) Read(b []byte) (used int) {
 // Need is how many bytes must be there before the next frame can be complete.
 func (p *Pipe) Need() int { return p.need }
 
-// AppendWritten appends what was written since it was called last.
+// AppendWritten appends to b the bytes written since the last call.
 func (p *Pipe) AppendWritten(b []byte) []byte {
 	p.out.take(&p.batch)
 	for _, s := range p.batch.segs {

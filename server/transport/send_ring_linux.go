@@ -68,7 +68,7 @@ type ringResult struct {
 const (
 	ringSend      = 26         // IORING_OP_SEND
 	ringGetEvents = 1          // IORING_ENTER_GETEVENTS: wait for results
-	ringEntries   = 0x10000000 // IORING_OFF_SQES: what is mapped from there
+	ringEntries   = 0x10000000 // IORING_OFF_SQES: the offset from which the entries are mapped
 	ringFeatures  = 1 | 1<<3   // IORING_FEAT_SINGLE_MMAP, and IORING_FEAT_RW_CUR_POS, which came with sends
 )
 
@@ -127,9 +127,9 @@ func (r ringResources) release() {
 	_ = unix.Close(r.fd)
 }
 
-// send sends, and notes for each how many bytes the kernel took: none if the socket is full or
-// broken. After an error the ring may not be used again, since it may hold what the kernel did not
-// get to.
+// send sends, and records for each how many bytes the kernel took: 0 if the socket is full or
+// broken. After an error the ring may not be used again, since it may hold sends that the kernel
+// did not get to.
 func (r *sendRing) send(list []socketSend) error {
 	tail := *r.sqTail
 	for i := range list {

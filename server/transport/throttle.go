@@ -13,16 +13,17 @@ import (
 // A client that is rejected immediately, or gets a pong, retries immediately. Thousands of such
 // clients keep an instance busy.
 //
-// Unwanted is what no well-behaved client sends much of: pings; requests rejected because they are
-// too many, malformed, forbidden, or on a session that is not bound; requests beyond a quota that
-// are never rejected. The Client counts these. A connection that sends much, and nothing else, is
-// paused for 0.5 s, then for twice as long, up to 4 s. The same holds when all connections together
-// send much. A connection with sessions is paused for at most 1 s, because its keep-alives wait.
+// Unwanted requests are those of which a well-behaved client sends few: pings; requests rejected
+// because they are too many, malformed, forbidden, or on a session that is not bound; requests
+// beyond a quota that are never rejected. The Client counts these. A connection that sends many,
+// and nothing else, is paused for 0.5 s, then for twice as long, up to 4 s. So are all when
+// together they send many. A connection with sessions is paused for at most 1 s: its keep-alives
+// wait.
 //
-// Replies that are ready are written at once. What arrives during a pause stays in the kernel,
+// Replies that are ready are written at once. Bytes that arrive during a pause stay in the kernel,
 // which wakes the event loop only for larger amounts, and then in the transport's buffer. A client
-// that fills that too is closed: nothing else bounds what a server that cannot stop reading holds
-// for it.
+// that fills that too is closed: nothing else bounds the bytes that a server that cannot stop
+// reading holds for it.
 const (
 	unwantedPerConn = 256  // served between two sweeps; the shortest session timeout takes 20 pings in that time
 	unwantedTotal   = 4096 // of all connections, but for pingsPerConn pings of each; beyond it each is served these, and nothing else of it
@@ -72,7 +73,7 @@ func (c *Conn) CountRejection() { c.rejections.Add(1) }
 
 // throttle is a connection's. The reading goroutine owns it.
 type throttle struct {
-	seen        uint64 // of the connection's rejections, so many have been classified
+	seen        uint64 // the connection's rejections that have been classified
 	sweep       uint64 // in which n and pings were counted
 	n           int
 	pings       int    // of n
@@ -80,8 +81,8 @@ type throttle struct {
 	lastPause   uint64 // in sweeps
 }
 
-// classify takes the counts of one read, and the connection's rejections so far. It returns for how
-// many sweeps to pause; 0: not at all. A rejection that comes from the log counts in the next read.
+// classify takes the counts of one read, and the connection's rejections so far. It returns how
+// many sweeps to pause, or 0. A rejection that comes from the log counts in the next read.
 func (t *throttle) classify(
 	sweeps *sweepCounter, rejections uint64, pings, frames int, keepsAlive bool,
 ) (pause uint64) {
@@ -121,7 +122,7 @@ func (t *throttle) classify(
 	return t.lastPause
 }
 
-// classify judges the frames that this read has served since it was called last.
+// classify classifies the frames that this read has served since the last call.
 func (c *Conn) classify(frames int) (sweeps uint64) {
 	pings, rejections := c.pings, c.rejections.Load()
 	c.pings = 0
@@ -142,8 +143,8 @@ func (c *Conn) pause(sweeps uint64, now time.Duration, keepsAlive bool) {
 // unwanted frames.
 func (c *Conn) Paused() bool { return c.paused.Load() }
 
-// bufferPaused counts the n bytes that a paused connection has buffered. False: it is not paused,
-// or it is being closed.
+// bufferPaused counts the n bytes that a paused connection has buffered. It returns false if the
+// connection is not paused, or is being closed.
 func (c *Conn) bufferPaused(n int) bool {
 	if !c.paused.Load() || c.ending.Load() {
 		return false
@@ -170,7 +171,7 @@ func (c *Conn) resume(now time.Duration) {
 	if since := c.frameSince.Load(); since != 0 {
 		c.frameSince.CompareAndSwap(since, int64(now))
 	}
-	c.lastReceived.Store(int64(now)) // what came is still in the kernel, and nobody knows when
+	c.lastReceived.Store(int64(now)) // bytes may still be in the kernel since an unknown time
 	c.paused.Store(false)
 }
 
@@ -207,8 +208,8 @@ func (p *pausedConns) add(c *Conn, until time.Duration, keepsAlive bool) {
 	}
 }
 
-// resume resumes connections whose pause is over: at most so many, and so many of those whose
-// keep-alives wait. left: some are still paused.
+// resume resumes connections whose pause is over: at most most of them, and alive of those whose
+// keep-alives wait. left reports whether some are still paused.
 func (p *pausedConns) resume(most, alive int) (left bool) {
 	now := p.t.cfg.Clock.Now()
 	var list []*Conn

@@ -9,11 +9,11 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
-// SweepPeriod is how often connections are looked at. What is overdue is found that much later at
-// worst.
+// SweepPeriod is the period of the sweep over the connections. It bounds how late an overdue one is
+// found.
 const SweepPeriod = 500 * time.Millisecond
 
-// A sweep ends so many connections at once, and pauses then.
+// A sweep ends at most maxClosesPerBurst connections at once, and then pauses for sweepPause.
 const (
 	maxClosesPerBurst = 32
 	sweepPause        = 4 * time.Millisecond

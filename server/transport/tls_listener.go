@@ -51,18 +51,18 @@ var errBusy = errors.New("too many handshakes at once")
 // until the handshake is over, but for Close.
 type handshakeConn struct {
 	*net.TCPConn
-	in       *bufio.Reader // so that what came together takes one turn; nil: over, and empty
+	in       *bufio.Reader // takes bytes that came together in one turn; nil: over, and empty
 	slots    handshakeSlots
 	until    time.Time     // it waits for its first slot until then
 	gone     chan struct{} // closed with the connection
 	close    sync.Once
 	answered bool          // it has written something
-	taken    chan struct{} // whose slot it has; nil: none
+	taken    chan struct{} // of its slot; nil: it has no slot
 	over     bool
 }
 
-// handshakeSlots are of first messages, and of what follows them: a handshake that was begun does
-// not wait behind those that come.
+// handshakeSlots are of first messages, and of later ones: a handshake that was begun does not wait
+// behind new ones.
 type handshakeSlots struct{ first, later chan struct{} }
 
 func newHandshakeSlots(n int) handshakeSlots {
@@ -192,7 +192,7 @@ func (t *tlsListener) admit(nc *net.TCPConn) {
 	t.serving.Go(k.serve)
 }
 
-// wake wakes the writers of what was marked.
+// wake wakes the writers of the marked connections.
 func (t *tlsListener) wake() {
 	t.mu.Lock()
 	list := t.dirty
@@ -216,7 +216,7 @@ type tlsSocket struct {
 
 	mu      sync.Mutex
 	ready   bool // the handshake is done
-	closing bool // the connection is to be closed, and the writer has been given its last moment
+	closing bool // the connection is being closed, and the writer has been given its last moment
 }
 
 // markDirty implements socket.
@@ -237,12 +237,11 @@ func (t *tlsSocket) resumeReads() {
 	wake(t.resumed)
 }
 
-// goodbyeTimeout is how long a connection that must be closed at once may take over what it was
-// told last.
+// goodbyeTimeout bounds the write of the last frame to a connection that must be closed at once.
 const goodbyeTimeout = 100 * time.Millisecond
 
-// wakeWriter wakes the writer. It may stand in a write that a client does not read: a connection
-// that is to be closed bounds it.
+// wakeWriter wakes the writer. It may be in a write that the client does not read: the deadline of
+// a connection being closed bounds that.
 func (t *tlsSocket) wakeWriter() {
 	if t.ending.Load() {
 		t.resumeReads()
@@ -306,15 +305,15 @@ func (t *tlsSocket) handshake() bool {
 	return !t.ending.Load()
 }
 
-// minReadBuffer is a connection's buffer for what comes in, as long as frames are small, and
-// maxIdleReadBuffer the most that it keeps after a large one.
+// minReadBuffer is the size of a connection's read buffer while frames are small; maxIdleReadBuffer
+// is the most that it keeps after a large frame.
 const (
 	minReadBuffer     = 4 << 10
 	maxIdleReadBuffer = 64 << 10
 )
 
-// readAll feeds what comes in until the connection ends. The buffer grows with what has come, not
-// with what a frame's length announces.
+// readAll reads until the connection ends. The buffer grows with the bytes received, not with the
+// length that a frame announces.
 func (t *tlsSocket) readAll() {
 	defer t.t.guard("traffic", nil)
 	buf := make([]byte, 0, minReadBuffer)
@@ -326,7 +325,7 @@ func (t *tlsSocket) readAll() {
 			rest := copy(buf, buf[used:])
 			buf = buf[:rest]
 			fed = used == 0 || rest == 0              // a pause may be over already, and left whole frames
-			for t.paused.Load() && !t.ending.Load() { // the kernel keeps what comes
+			for t.paused.Load() && !t.ending.Load() { // incoming bytes stay in the kernel
 				select {
 				case <-t.resumed:
 				case <-t.t.ctx.Done():
@@ -346,7 +345,7 @@ func (t *tlsSocket) readAll() {
 	}
 }
 
-// process feeds the connection, and has written what others are told.
+// process feeds the connection, and has the notifications of others written.
 func (t *tlsSocket) process(buf []byte) (used int) {
 	if len(buf) < t.need && !t.ending.Load() {
 		if !t.partialFrame(len(buf)) {
@@ -371,7 +370,7 @@ func (t *tlsSocket) process(buf []byte) (used int) {
 	return used
 }
 
-// writeAll writes what waits whenever there is something, until the connection ends.
+// writeAll writes pending frames whenever there are any, until the connection ends.
 func (t *tlsSocket) writeAll() {
 	defer t.t.guard("flush", func() { _ = t.raw.Close() })
 	var b writeBatch
@@ -399,7 +398,7 @@ func (t *tlsSocket) writeAll() {
 // maxWritePiece is the most bytes written before it is noted that they are.
 const maxWritePiece = 32 << 10
 
-// writeOut writes a batch, and keeps account of what of it the client has not read.
+// writeOut writes a batch, and keeps account of its unread bytes.
 func (t *tlsSocket) writeOut(b *writeBatch) error {
 	defer func() {
 		b.release()

@@ -36,7 +36,7 @@ func ListenConfig() (lc net.ListenConfig) {
 	return lc
 }
 
-// Config says where clients come in and what stands above them. All fields but the two listeners
+// Config configures a transport's listeners, limits and handlers. All fields but the two listeners
 // are required.
 type Config struct {
 	Plain     net.Listener // of ListenConfig; nil: no client comes in without TLS
@@ -52,17 +52,17 @@ type Config struct {
 	NewCycle  func() Cycle
 
 	OnSweep func()                       // called each SweepPeriod
-	OnPanic func(where string, what any) // a panic was contained; what was hit is closed
+	OnPanic func(where string, what any) // a panic was contained, and the connection that it hit is closed
 	Fail    func(error)                  // an event loop is dead
 
-	// ManualClock: the clock moves only when told to. Sweep is then called by the owner.
+	// ManualClock: the clock moves only by hand. Sweep is then called by the owner.
 	ManualClock bool
 }
 
-// Clock tells the time since some start.
+// Clock returns the time since some start.
 type Clock interface{ Now() time.Duration }
 
-// Limits bound what clients can make the server hold.
+// Limits bound the resources that clients can use.
 type Limits struct {
 	Connections, ConnectionsPerAddress int           // the latter 0: unlimited
 	MaxFrame                           uint32        // of a connection that is established
@@ -84,17 +84,17 @@ type Transport struct {
 	pages      pageRoom
 	sweeps     sweepCounter
 	paused     *pausedConns
-	plain      *gnetListener // nil: there is none
-	tls        *tlsListener  // nil: there is none
+	plain      *gnetListener // or nil
+	tls        *tlsListener  // or nil
 	flushC     chan struct{}
 	ringless   sync.Once // was logged
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
-	running sync.WaitGroup // what ends with ctx
+	running sync.WaitGroup // goroutines that end with ctx
 }
 
-// New makes a transport that lets nobody in yet.
+// New returns a transport that does not accept connections yet.
 func New(cfg Config) *Transport {
 	if cfg.FanOut == nil {
 		cfg.FanOut = fanout.New(cfg.Clock.Now)
@@ -131,7 +131,7 @@ func (t *Transport) Open() error {
 	return nil
 }
 
-// Addr is the address clients connect to without TLS; empty when there is none.
+// Addr returns the address for clients without TLS; empty if the transport has no plain listener.
 func (t *Transport) Addr() string {
 	if t.plain == nil {
 		return ""
@@ -139,7 +139,7 @@ func (t *Transport) Addr() string {
 	return t.plain.listener.Addr().String()
 }
 
-// TLSAddr is the address clients connect to over TLS; empty when there is none.
+// TLSAddr returns the address for clients with TLS; empty if the transport has no TLS listener.
 func (t *Transport) TLSAddr() string {
 	if t.tls == nil {
 		return ""
@@ -175,8 +175,8 @@ func (t *Transport) Conn(id uint64) *Conn { return t.conns.get(id) }
 // Each visits every open connection. Those that come or go meanwhile may be missed.
 func (t *Transport) Each(visit func(*Conn)) { t.conns.each(visit) }
 
-// LoopSilence is for how long an event loop has done nothing of what it was asked to; 0: all turn. A
-// pause of the whole process does not count.
+// LoopSilence returns the longest time that an event loop has left its beats unanswered; 0: all
+// loops run. A pause of the whole process does not count.
 func (t *Transport) LoopSilence() time.Duration {
 	if t.plain == nil {
 		return 0
@@ -191,16 +191,16 @@ func (t *Transport) LoopSilence() time.Duration {
 // Connections is how many clients are connected.
 func (t *Transport) Connections() int { return int(t.conns.count.Load()) }
 
-// UnfinishedBytes is what all connections hold of frames that are not complete, those of a few KiB
-// apart.
+// UnfinishedBytes returns the bytes of incomplete frames that all connections hold. Frames of a few
+// KiB are not counted.
 func (t *Transport) UnfinishedBytes() int64 { return t.unfinished.Load() }
 
-// UnreadBytes is what waits for all connections for which much waits.
+// UnreadBytes returns the unread bytes of all connections that have many.
 func (t *Transport) UnreadBytes() int64 { return t.unread.Load() }
 
 // SoftBound is the bytes that may wait for one connection before droppable frames are not taken. A
 // thousand readers that stopped reading may not each make the server hold the most that one may:
-// what waits for all of them is bounded too.
+// the unread bytes of all of them are bounded too.
 func (t *Transport) SoftBound() int {
 	if t.unread.Load() > int64(t.cfg.Limits.OutTotal) {
 		return MinOutSoft
@@ -208,8 +208,8 @@ func (t *Transport) SoftBound() int {
 	return t.cfg.Limits.OutSoft
 }
 
-// Flush has everything written that was appended to any connection. It is called once after
-// everything that belongs together.
+// Flush has all appended bytes of all connections written. It is called once after everything that
+// belongs together.
 func (t *Transport) Flush() {
 	if t.plain != nil {
 		t.plain.wake()
@@ -219,7 +219,7 @@ func (t *Transport) Flush() {
 	}
 }
 
-// FlushDirect is Flush for a goroutine that has answered so many commands, and may write itself.
+// FlushDirect is Flush for a goroutine that has answered commands requests and may write itself.
 func (t *Transport) FlushDirect(w *DirectWriter, commands int) {
 	if t.plain != nil {
 		t.plain.writeDirect(w, commands)
@@ -227,7 +227,7 @@ func (t *Transport) FlushDirect(w *DirectWriter, commands int) {
 	t.Flush()
 }
 
-// logNoRing says once why answers take more system calls than they could.
+// logNoRing logs once why answers take more system calls than they could.
 func (t *Transport) logNoRing(err error) {
 	t.ringless.Do(func() {
 		t.cfg.Log.Info("io_uring is not available, so answers to many connections take a system call each; "+
@@ -260,7 +260,7 @@ func (t *Transport) flushLoop() {
 	}
 }
 
-// limitReached says why one more connection is too many; empty: it is not.
+// limitReached returns why one more connection is too many, or "".
 func (t *Transport) limitReached(remote string) string {
 	l := &t.cfg.Limits
 	if t.Connections() >= l.Connections {
@@ -275,13 +275,12 @@ func (t *Transport) limitReached(remote string) string {
 	return ""
 }
 
-// limitsNear reports whether limitReached can tell what it does not when so many more connections
-// are open.
+// limitsNear reports whether limitReached may find a limit among the next more connections.
 func (t *Transport) limitsNear(more int) bool {
 	return t.addresses.limit > 0 || t.Connections()+more >= t.cfg.Limits.Connections
 }
 
-// guard, deferred, contains a panic in a callback, and then, if given, runs to close what was hit.
+// guard, deferred, contains a panic in a callback, and calls then, if given, to close what it hit.
 func (t *Transport) guard(where string, then func()) {
 	p := recover()
 	if p == nil {
@@ -301,23 +300,22 @@ type Client interface {
 	// KeepsAlive reports whether something ends when the client is not heard for some seconds. The
 	// pauses of such a connection are short. The reading goroutine calls it.
 	KeepsAlive() bool
-	// Room is called when there is room for what was held back, after Conn.AwaitRoom. Any goroutine
-	// that has written may call it.
+	// Room is called when there is room again for the frames held back before Conn.AwaitRoom. Any
+	// goroutine that has written may call it.
 	Room()
-	// Closed is called once, after the last frame. The connection was last heard at that time of
-	// the clock.
+	// Closed is called once, after the last frame. heard is the clock's time of the last received
+	// bytes.
 	Closed(heard time.Duration)
 }
 
-// Cycle is what one reading goroutine has for the connections that it reads, one after another: the
-// work that the frames of one read have in common.
+// Cycle is the state of one reading goroutine, which reads its connections one after another: the
+// work that the frames of one read share.
 type Cycle interface {
-	// Begin begins the reading of what has come on a connection.
+	// Begin begins the handling of a connection's received bytes.
 	Begin(now time.Duration)
-	// End carries out what the frames since Begin have gathered. It returns how many bytes of
-	// answers it has appended to the connection that may wait for Conn.WriteDeferred; 0: write them
-	// now.
+	// End carries out the work that the frames since Begin have gathered. It returns how many bytes
+	// of answers appended to the connection may wait for Conn.WriteDeferred; 0: write them now.
 	End(c Client) (deferrable int)
-	// Reset drops what a panic left half done.
+	// Reset drops work left half done by a panic.
 	Reset()
 }
