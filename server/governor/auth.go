@@ -64,7 +64,7 @@ func (svc Service) RemoveTrust(ctx context.Context, name string) error {
 	return svc.changeAuth(ctx, &meta.TrustRemove{Name: name})
 }
 
-// TokensUsed notes that tokens are used now.
+// TokensUsed records that tokens are used now.
 func (svc Service) TokensUsed(ctx context.Context, ids []string) error {
 	return svc.changeAuth(ctx, &meta.TokensUsed{At: svc.wall(), IDs: ids})
 }

@@ -29,9 +29,9 @@ func (r *replicasetLoad) staying() (list []shardLoad) {
 	return list
 }
 
-// bucketTargets says how many buckets each shard is to have: replicasets in proportion to their
-// weights, the staying shards of one evenly. Nil if no replicaset has a weight. Remainders go where
-// they cause the fewest moves, so that each move brings all shards nearer to their targets.
+// bucketTargets returns the target number of buckets of each shard: replicasets in proportion to
+// their weights, the staying shards of one evenly. Nil if no replicaset has a weight. Remainders go
+// where they cause the fewest moves, so that each move brings all shards nearer to their targets.
 func bucketTargets(total uint32, sets []replicasetLoad) map[uint64]uint32 {
 	weights := uint64(0)
 	for _, set := range sets {
@@ -88,7 +88,7 @@ type share struct {
 	id         uint64
 	weight     uint64
 	savedMoves int64  // how many moves one bucket more saves
-	buckets    uint32 // what it is to have
+	buckets    uint32 // the target
 }
 
 // apportion divides by largest remainders. Ties go to the share that saves most moves, then to the
@@ -116,15 +116,15 @@ func apportion(total uint32, weights uint64, list []share) {
 	}
 }
 
-// bucketFlow is a number of buckets that one shard is to give to another.
+// bucketFlow is a number of buckets to move from one shard to another.
 type bucketFlow struct {
 	from, to uint64
 	count    uint32
 }
 
-// bucketFlows says which shards give buckets to which, so that each comes to its target: in pieces
-// of at most piece buckets, at most pieces of them. The greatest surplus is served first, and the
-// greatest deficit. Shards that usable rejects are left out.
+// bucketFlows returns which shards give buckets to which so that each reaches its target: in pieces
+// of at most piece buckets, at most pieces of them. The greatest surplus and the greatest deficit
+// come first. Shards that usable rejects are left out.
 func bucketFlows(
 	sets []replicasetLoad, piece uint32, pieces int, usable func(shard uint64, gets bool) bool,
 ) []bucketFlow {

@@ -15,14 +15,14 @@ import (
 type Observation struct {
 	View
 	Self      uint64        // the instance whose view it is
-	Leader    uint64        // the instance that leads the meta shard as far as its replica there knows; 0 is none
+	Leader    uint64        // the instance that leads the meta shard as far as its replica there knows, or 0
 	Confirmed bool          // a majority of the meta shard has confirmed the map just now
 	Age       time.Duration // how long ago a majority confirmed it last, unless Confirmed
 	Wall      time.Time
 }
 
-// Assess says what works and what may be lost, as one instance sees it. It is pure. An instance
-// counts if its heartbeat came within FreshLimit; what the map remembers does not count.
+// Assess returns what works and what may be lost, as one instance sees it. It is pure. An instance
+// counts if its heartbeat came within FreshLimit; the map's own marks do not count.
 func Assess(o Observation) protocol.ClusterHealth { return assess(o).out }
 
 func assess(o Observation) *assessment {
@@ -81,9 +81,9 @@ func assess(o Observation) *assessment {
 	return a
 }
 
-// NeededForTolerance says what the loss of the observer would stop, or keep stopped, by the rules
-// of Assess; empty: nothing. Groups of one or two voters do not count: they never survive the loss
-// of a voter.
+// NeededForTolerance returns which groups the loss of the observer would stop, or keep stopped, by
+// the rules of Assess; empty: none. Groups of one or two voters do not count: they never survive
+// the loss of a voter.
 func NeededForTolerance(o Observation) string {
 	a := assess(o)
 	needed := func(x meta.Shard, g *protocol.ClusterGroup) bool {
@@ -142,7 +142,7 @@ func (a *assessment) isHeard(instance uint64) bool {
 	return ok && a.Now-h.Heard <= FreshLimit
 }
 
-// heardReplica is what a replica reports now.
+// heardReplica returns the current report of a replica.
 func (a *assessment) heardReplica(r *meta.Replica, shard uint64) (ShardReport, bool) {
 	if !a.isHeard(r.Instance) {
 		return ShardReport{}, false
@@ -220,7 +220,7 @@ func heardText(g *protocol.ClusterGroup) string {
 }
 
 // assessReplicaset assesses the shards of a replicaset and their copies. A replicaset without
-// buckets is shown and is no problem: nothing can be lost with it.
+// buckets is shown and is no problem: it has no data to lose.
 func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 	tier, _ := a.State.Tier(set.Tier)
 	if tier.Buckets == 0 {
@@ -317,7 +317,7 @@ func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 	}
 }
 
-// votersIn says how many of a shard's voters are in a failure domain.
+// votersIn returns, in words, how many of a shard's voters are in a failure domain.
 func (a *assessment) votersIn(x *meta.Shard, domain string) string {
 	n := slices.IndexFunc(a.domains, func(d failureDomain) bool { return d.String() == domain })
 	in, _ := a.inDomain(x, &a.domains[n])
@@ -341,10 +341,10 @@ func (a *assessment) copies(x *meta.Shard) (n int) {
 	return n
 }
 
-// copiesMissingSince is when a replicaset came to have fewer copies than configured, in ms since
-// 1970; 0: it has them all, or that is not known. Members that do not run are missing for certain.
-// Of the members that were expelled, and of the copies that were configured later, the last ones
-// are missing: the others were replaced or filled up.
+// copiesMissingSince returns when a replicaset came to have fewer copies than configured, in ms
+// since 1970; 0: it has them all, or the time is unknown. Members that do not run are missing for
+// certain. Of the members that were expelled, and of the copies that were configured later, the
+// last ones are missing: the others were replaced or filled up.
 func (a *assessment) copiesMissingSince(
 	set *meta.Replicaset, tier *meta.Tier, shards []meta.Shard, missing int,
 ) uint64 {
@@ -403,7 +403,7 @@ func (a *assessment) runsAll(i *meta.Instance, shards []meta.Shard) bool {
 
 func (a *assessment) wallMS() uint64 { return uint64(max(0, a.Wall.UnixMilli())) }
 
-// unservedBuckets says how many buckets are not served.
+// unservedBuckets returns, in words, how many buckets are not served.
 func (a *assessment) unservedBuckets(shards []uint64) string {
 	n := uint32(0)
 	for _, x := range shards {
@@ -412,7 +412,7 @@ func (a *assessment) unservedBuckets(shards []uint64) string {
 	return bucketsAre(n) + " not served"
 }
 
-// bucketsAre begins a sentence about so many buckets.
+// bucketsAre begins a sentence about n buckets.
 func bucketsAre(n uint32) string {
 	if n == 1 {
 		return "1 bucket is"
@@ -479,8 +479,8 @@ func (a *assessment) findUnheard() {
 	}
 }
 
-// findUnreached names the instances that are heard, and not reached at their raft address: they get
-// nothing of what their shards decide.
+// findUnreached names the instances that are heard, and not reached at their raft address: they do
+// not receive the decisions of their shards.
 func (a *assessment) findUnreached() {
 	for _, i := range a.State.Instances() {
 		if text := a.describeUnreached(&i, i.Name); text != "" && i.ID != a.Self && a.isHeard(i.ID) {
@@ -501,7 +501,7 @@ func (a *assessment) findRefusals() {
 	}
 }
 
-// findLosses says what stops with the loss of each instance, besides what has stopped already.
+// findLosses lists what each instance's loss would stop, besides the groups that have stopped.
 func (a *assessment) findLosses() {
 	for _, i := range a.State.Instances() {
 		if i.Expelled() || !a.isHeard(i.ID) {
@@ -532,7 +532,7 @@ func (a *assessment) hasLiveVote(x *meta.Shard, instance uint64) bool {
 	return runs
 }
 
-// lossText says what the loss of one more instance or failure domain would stop.
+// lossText describes what the loss of one more instance or failure domain would stop.
 func lossText(losses []protocol.ClusterLoss) []string {
 	type what struct {
 		domain, meta bool

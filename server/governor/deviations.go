@@ -61,7 +61,7 @@ func (p *planner) deviations() (list []Wait) {
 	return list
 }
 
-// offlineReason is why an instance is Offline, and what to do.
+// offlineReason returns the cause of an instance's Offline, and the remedy.
 func (p *planner) offlineReason(i *meta.Instance) string {
 	do, instead := "start it", "or expel it, so that another can take its place"
 	reason := cmp.Or(i.Reason, "it has not started yet")
@@ -88,7 +88,7 @@ func (p *planner) hasQuorum(x *meta.Shard) bool {
 	return isQuorum(voters, live)
 }
 
-// countVoters says how many voters a shard has, and how many of them take part.
+// countVoters returns the number of a shard's voters, and of those that take part.
 func (p *planner) countVoters(x *meta.Shard) (voters, live int) {
 	voters, silent := votersOf(x, p.isHeard)
 	return voters, voters - len(silent)
@@ -117,7 +117,7 @@ func (p *planner) electionWait(x *meta.Shard) WaitKind {
 	return Outside
 }
 
-// noQuorumReason says why a shard cannot decide, and what to do.
+// noQuorumReason returns why a shard cannot decide, and the remedy.
 func (p *planner) noQuorumReason(x *meta.Shard) string {
 	voters, live := p.countVoters(x)
 	if isQuorum(voters, live) {
@@ -153,9 +153,9 @@ func (p *planner) withoutMajority(x *meta.Shard, up func(*meta.Shard, *meta.Repl
 	return fmt.Sprintf("%s has no majority: %d of %d voters up%s%s", x, voters-len(down), voters, remedy, lost)
 }
 
-// lostQuorum is a shard that changes of the cluster wait for and that has no majority, why, and
-// what to do; empty if there is none. Changes of nodes wait for data shards of their tier too. A
-// shard that is not ready may just be made, and not have been heard yet.
+// lostQuorum returns a shard without a majority that changes of the cluster wait for, with the
+// cause and the remedy; why is empty if every such shard has a majority. Changes of nodes wait for
+// data shards of their tier too. A shard that is not ready may be new and not have been heard yet.
 func lostQuorum(v View, ofNodes bool) (shard uint64, why string) {
 	p := &planner{View: v}
 	if p.Health == nil || !p.State.Bootstrapped() {
@@ -177,8 +177,8 @@ func lostQuorum(v View, ofNodes bool) (shard uint64, why string) {
 	return 0, ""
 }
 
-// NoQuorum says why the meta shard decides nothing, as one instance sees it, and what to do; empty
-// if it does decide.
+// NoQuorum returns why the meta shard cannot decide, as one instance sees it, and the remedy; empty
+// if it can.
 func NoQuorum(o Observation) string {
 	p := &planner{View: o.View}
 	if o.Confirmed || !o.State.Bootstrapped() {

@@ -9,9 +9,9 @@ import (
 )
 
 // A failure domain is one label, such as DC=MSK, and all instances that have it: they may fail
-// together. The loss of a domain is judged like the loss of an instance.
+// together. The loss of a domain is assessed like the loss of an instance.
 //
-// What the configuration promises:
+// The configuration promises:
 //
 //   - A replicaset that survives the loss of an instance survives the loss of a domain. Instances
 //     of one domain are not put into one replicaset, unless an operator names the replicaset.
@@ -73,8 +73,8 @@ func (a *assessment) inDomain(x *meta.Shard, d *failureDomain) (voters, heard in
 }
 
 // assessDomains lists the failure domains whose loss would stop a group against the configuration,
-// although each of their instances alone may be lost. Keys are those for which the configuration
-// promises it; nil is all.
+// although each of their instances alone may be lost. keys are the label keys for which the
+// configuration promises it; nil: all.
 func (a *assessment) assessDomains(x *meta.Shard, g *protocol.ClusterGroup, keys []string) {
 	if !g.Majority || g.ConfiguredTolerance == 0 || g.FaultTolerance == 0 {
 		return
@@ -90,7 +90,7 @@ func (a *assessment) assessDomains(x *meta.Shard, g *protocol.ClusterGroup, keys
 	}
 }
 
-// findDomainLosses says what stops with the loss of each failure domain. It leaves out domains that
+// findDomainLosses lists what each failure domain's loss would stop. It leaves out domains that
 // stop no more than one of their instances does.
 func (a *assessment) findDomainLosses() {
 	for i := range a.domains {
@@ -125,8 +125,8 @@ func (a *assessment) findDomainLosses() {
 	}
 }
 
-// planDomains lists what the loss of a failure domain would stop against the configuration, by the
-// places of the voters, heard or not, and what an operator can do.
+// planDomains lists the groups that the loss of a failure domain would stop against the
+// configuration, by the places of the voters, heard or not, with the remedy.
 func planDomains(p *planner, add func(kind WaitKind, what, format string, args ...any)) {
 	domains := failureDomains(p.State)
 	var keys []string

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// expelRefusal says why an instance cannot be expelled now, and what to do; empty if it can. The
+// expelRefusal returns why an instance cannot be expelled now, and the remedy; empty if it can. The
 // governor could not carry out such an expel, and it would not end.
 func expelRefusal(v View, instance uint64) string {
 	return refuseExpel(v, instance, func(silent uint64) bool {
@@ -98,9 +98,9 @@ func refuseExpel(v View, instance uint64, canExpel func(silent uint64) bool) str
 	return ""
 }
 
-// lostGroup is a group with a replica on an instance that has data, or is the meta shard, and that
-// has lost its majority; nil if there is none. It neither changes its members nor gives its buckets
-// away, so the instance stays.
+// lostGroup returns a group with a replica on instance that has lost its majority and has data, or
+// is the meta shard; nil if all have their majority. Such a group neither changes its members nor
+// gives its buckets away, so the instance stays.
 func (p *planner) lostGroup(instance uint64) *meta.Shard {
 	for n := range p.shards {
 		x := &p.shards[n].Shard
@@ -134,8 +134,8 @@ func (p *planner) isUp(x *meta.Shard, r *meta.Replica) bool {
 	return i != nil && i.Current.Variant == meta.Online
 }
 
-// CannotExpel says why an instance that is gone cannot be expelled now, so that nobody can take its
-// place, and what to do; empty if it can.
+// CannotExpel returns why an instance that is gone cannot be expelled now, so that nobody can take
+// its place, and the remedy; empty if it can.
 func CannotExpel(o Observation, instance uint64) string {
 	p := &planner{View: o.View}
 	p.index()

@@ -7,14 +7,14 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Wait is a deviation from what is configured that no step mends now, and why.
+// Wait is a deviation from the configuration that no step mends now, and why.
 type Wait struct {
 	What string // "instance a to come online"
 	Why  string // a sentence
 	Kind WaitKind
 }
 
-// WaitKind is what ends a wait.
+// WaitKind is the cause that ends a wait.
 type WaitKind uint8
 
 const (
@@ -28,7 +28,7 @@ func (k WaitKind) String() string {
 	return [...]string{protocol.WaitDependent, protocol.WaitInProgress, protocol.WaitExternal}[min(k, Outside)]
 }
 
-// Explanation is a plan for operators: the next steps, and what waits.
+// Explanation is a plan for operators: the next steps, and the waits.
 type Explanation struct {
 	Next  []string
 	Waits []Wait
@@ -93,9 +93,9 @@ func Deviations(v View) []Wait {
 	return p.deviations()
 }
 
-// NoQuorum is a shard that changes of the cluster wait for and that has no majority, by the
-// heartbeats that come here, why, and what to do; empty if there is none. Changes of nodes wait for
-// data shards of their tier too.
+// NoQuorum returns a shard without a majority that changes of the cluster wait for, with the cause
+// and the remedy, by the heartbeats that come here. Why is empty if every such shard has a
+// majority. Changes of nodes wait for data shards of their tier too.
 func (g *Governor) NoQuorum(ofNodes bool) (shard uint64, why string) {
 	v := g.view()
 	v.OfflineAfter = FreshLimit

@@ -22,7 +22,7 @@ type Meta interface {
 	// Propose returns the result of a command once it is applied here. After an error the command
 	// may have been applied, or may be later, or never.
 	Propose(ctx context.Context, cmd []byte) (result []byte, err error)
-	// State is what was applied here. It is never changed, and must not be.
+	// State returns the state applied here. It never changes, and the caller must not change it.
 	State() *meta.State
 	// Leading reports whether this replica believes that it leads. It may be wrong: two governors
 	// at once waste work and do no harm.
@@ -37,8 +37,8 @@ type Shards interface {
 	// Propose returns nil once the shard has applied the command with status OK. After an error the
 	// command may have been applied, or may be later, or never.
 	Propose(ctx context.Context, shard uint64, c shard.Command) error
-	// Registers reads the shard's registers, and what a node has there, behind a barrier that began
-	// after the call.
+	// Registers reads the shard's registers, and a node's contents there, behind a barrier that
+	// began after the call.
 	Registers(ctx context.Context, shard, node uint64) (Registers, error)
 	// CopyBuckets has the leader of the target shard fetch the frozen copy of a run of buckets from
 	// the source shard, and import it. A call takes a bounded time. The next call resumes where it
@@ -47,7 +47,7 @@ type Shards interface {
 	CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error)
 }
 
-// Registers are what a governor reads of a shard.
+// Registers are the values that a governor reads from a shard.
 type Registers struct {
 	Epoch uint64 // of its leader
 	Token uint64 // the highest fencing token that it may have given out
@@ -162,8 +162,8 @@ type notifier struct {
 	ch chan struct{}
 }
 
-// wait returns a channel that the next wake closes. Take the channel before reading what may
-// change.
+// wait returns a channel that the next wake closes. Take the channel before reading the state that
+// may change.
 func (n *notifier) wait() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -6,26 +6,26 @@ import "time"
 // changes nothing that depends on them.
 type Heartbeat struct {
 	Heard time.Duration // when it came, on the governor's clock
-	// Incarnation is that of the target state which the process got at its start; 0 before. It
-	// keeps the heartbeats of an ended process from counting for its successor.
+	// Incarnation is the incarnation of the target state that the process got at its start; 0
+	// before. It keeps the heartbeats of an ended process from counting for its successor.
 	Incarnation uint64
 	Shards      map[uint64]ShardReport // of the replicas that run there, the meta shard's included
 	Refusals    []string               // sentences about new connections to it that fail by its own doing
 }
 
-// ShardReport is what an instance reports about its replica of a shard.
+// ShardReport is an instance's report of its replica of a shard.
 type ShardReport struct {
 	Replica uint64
-	Leader  uint64 // replica id as far as this one knows, itself once it has applied its own epoch; 0 is none
+	Leader  uint64 // replica id as far as this one knows, itself once it has applied its own epoch; 0: unknown
 	Term    uint64 // of that leadership
 	Applied uint64 // log index
 	Members uint64 // the last applied change of members, as Membership.ConfigChange
-	// Sizes is what is in the shard, as its leader counted it some seconds ago; nil from other
+	// Sizes are the shard's sizes, as its leader counted them some seconds ago; nil from other
 	// replicas.
 	Sizes *ShardSizes
 }
 
-// ShardSizes is what is in a shard.
+// ShardSizes are the sizes of a shard's contents.
 type ShardSizes struct {
 	Sessions, RemoteSessions, Semaphores uint64
 	Bytes                                uint64 // as quotas of bytes count them

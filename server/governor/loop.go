@@ -63,7 +63,7 @@ type loop struct {
 // maxInFlight bounds the steps in flight.
 const maxInFlight = 1024
 
-// retryState is when a failed step is tried again.
+// retryState is the state of a failed step that is retried.
 type retryState struct {
 	until    time.Time
 	delay    time.Duration
@@ -88,7 +88,7 @@ type stepResult struct {
 // limit matters only if a clock was stepped by hand, or leadership came without a notification.
 const maxIdle = time.Second
 
-// reset drops what is remembered while another governor leads. The result of a step that ends later
+// reset drops the loop's memory while another governor leads. The result of a step that ends later
 // is still recorded.
 func (l *loop) reset() {
 	l.progress = NewProgress()

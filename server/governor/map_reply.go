@@ -68,7 +68,7 @@ const (
 
 // ListNodes lists the nodes whose path starts with a prefix of bytes, in byte order, a page at a
 // time. A page may be short, even empty, and not be the last: only an empty cursor is the end.
-// visible filters the nodes; nil shows all. It reads what this instance has applied. Errors are
+// visible filters the nodes; nil shows all. It reads the state applied by this instance. Errors are
 // *protocol.Error: BAD_REQUEST; ABORTED when the hidden node at which the list was to continue is
 // gone.
 func (svc Service) ListNodes(req *protocol.NodeList, visible func(path string) bool) (protocol.NodeListReply, error) {

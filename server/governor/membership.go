@@ -115,7 +115,7 @@ func errTooFewVoters(shard uint64) error {
 		"after this change too few voters of shard %d would take part; start more of them", shard)
 }
 
-// live says which replicas of a shard take part, by the last heartbeats.
+// live returns a test of whether a replica of a shard takes part, by the last heartbeats.
 func (g *Governor) live(x *meta.Shard) func(replica uint64) bool {
 	v := View{Now: g.clock.Now(), Health: g.health(), OfflineAfter: g.offlineAfter}
 	return func(replica uint64) bool {

@@ -20,7 +20,7 @@ type metaLog struct {
 // State is the meta state as this instance has applied it. It is immutable.
 func (l *metaLog) State() *meta.State { return l.meta.State() }
 
-// Await returns when what is true of the state that this instance has applied, or when ctx ends.
+// Await returns once what holds for the state that this instance has applied, or when ctx ends.
 func (l *metaLog) Await(ctx context.Context, what func(s *meta.State) bool) error {
 	for {
 		changed := l.changes.wait()

@@ -11,8 +11,8 @@ import (
 
 // CreateNode creates a node and the missing nodes above it, and returns when every shard has them.
 // Errors are *protocol.Error: BAD_REQUEST, ALREADY_EXISTS, PRECONDITION_FAILED (too many nodes),
-// ABORTED (ctx ended while another change was in the way), UNAVAILABLE (ctx ended; the message says
-// what became of the change).
+// ABORTED (ctx ended while another change was in the way), UNAVAILABLE (ctx ended; the message has
+// the change's state).
 func (svc Service) CreateNode(ctx context.Context, req *protocol.NodeCreate) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(req.Path); err != nil {
 		return protocol.NodeInfo{}, err
@@ -97,10 +97,10 @@ func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 	})
 }
 
-// DeleteNode deletes a node, and returns what it had when every shard has dropped it and its path
+// DeleteNode deletes a node, and returns its contents when every shard has dropped it and its path
 // is free. Errors are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it
-// has child nodes or, without force, anything that somebody may miss. What comes to the node after
-// it was counted goes with it.
+// has child nodes or, without force, contents that somebody may miss. Contents added after the
+// count are deleted too.
 func (svc Service) DeleteNode(
 	ctx context.Context, req *protocol.NodeDelete,
 ) (contents protocol.NodeContents, err error) {
@@ -145,7 +145,7 @@ func (svc Service) DeleteNode(
 	})
 }
 
-// contents counts what a node has in all shards of its tier.
+// contents counts a node's contents in all shards of its tier.
 func (svc Service) contents(ctx context.Context, n *meta.Node) (sum protocol.NodeContents, err error) {
 	ctx, cancel := context.WithTimeout(ctx, StepTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (svc Service) contents(ctx context.Context, n *meta.Node) (sum protocol.Nod
 	return sum, nil
 }
 
-// DescribeNode finds a node by path. It reads what this instance has applied, and so sees every
+// DescribeNode finds a node by path. It reads the state applied by this instance, and so sees every
 // change that returned here. Errors are *protocol.Error: BAD_REQUEST, NOT_FOUND.
 func (svc Service) DescribeNode(path string) (protocol.NodeInfo, error) {
 	if err := protocol.ValidatePath(path); err != nil {

@@ -92,7 +92,7 @@ func (p *planner) addDependentWait(what, format string, args ...any) {
 	p.addWait(Follows, what, format, args...)
 }
 
-// addWait records why something waits, and what ends the wait.
+// addWait records a wait, its reason, and the cause that ends it.
 func (p *planner) addWait(kind WaitKind, what, format string, args ...any) {
 	p.waits = append(p.waits, Wait{What: what, Why: fmt.Sprintf(format, args...), Kind: kind})
 }

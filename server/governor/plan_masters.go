@@ -101,7 +101,7 @@ func planMaster(p *planner, x *shardView, loads map[uint64]int) leadershipState 
 		return leaderMissing
 	}
 	if mayLeaveWhole(p, x) {
-		return leaderMissing // planRoles says why
+		return leaderMissing // planRoles gives the reason
 	}
 	want, leader := targetMaster(&x.Shard), x.leader.Instance
 	setTarget := func(next uint64) {
@@ -201,7 +201,7 @@ func mayStayLeader(p *planner, x *shardView, i *meta.Instance) bool {
 }
 
 // canLead reports whether an instance can take over a shard's leadership. A leaving instance can if
-// there is no other candidate and the leading replica is to be removed: otherwise neither could
+// there is no other candidate and the leading replica is being removed: otherwise neither could
 // ever go.
 func canLead(p *planner, x *shardView, instance uint64) bool {
 	if isCandidate(p, x, instance) {
@@ -249,9 +249,9 @@ func leastLoaded(p *planner, x *shardView, from uint64, loads map[uint64]int) ui
 	return best
 }
 
-// planSpread moves leaderships from the member that has the most to the one that has the fewest,
-// while the difference is two or more. Shards whose records changed longest ago move first: what an
-// operator moved stays longest.
+// planSpread moves leaderships from the member with the most to the one with the fewest, while the
+// difference is two or more. Shards whose records changed longest ago move first: a leadership
+// moved by an operator stays longest.
 func planSpread(p *planner, s *leaderSpread, loads map[uint64]int) {
 	slices.SortFunc(s.shards, func(a, b *shardView) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.ID, b.ID))

@@ -145,7 +145,7 @@ func planMembership(p *planner, x *shardView) {
 		case stay && r.TargetRole == meta.RoleNone && follows:
 			p.addDependentWait(what+" to be removed", "it goes with its replicaset, when the buckets have moved")
 		case stay && r.TargetRole != meta.RoleNone:
-		case pausing && r.TargetRole == meta.RoleNone: // planRoles says why
+		case pausing && r.TargetRole == meta.RoleNone: // planRoles gives the reason
 		case r.TargetRole == meta.RoleNone && r.Role != meta.RoleVoter:
 			step(RemoveReplica, r)
 		case r.TargetRole == meta.RoleNone:

@@ -27,7 +27,7 @@ const (
 	// FreezeLimit is how long buckets may be frozen before the move is aborted and the source
 	// serves them again. Leases of sessions at home in frozen buckets are not renewed. A client
 	// with the default timeout of 10 s believes in its lease for 8.5 s after a keep-alive, which
-	// may be 2.5 s old when the freeze begins. It has to be attached again in what is left.
+	// may be 2.5 s old when the freeze begins. It must be attached again in the remaining time.
 	FreezeLimit = 4 * time.Second
 )
 
@@ -92,8 +92,8 @@ func planMove(p *planner, m *meta.Move) {
 	}
 }
 
-// planBalance begins moves until each shard has what its replicaset's weight asks for, and surplus
-// shards have nothing.
+// planBalance begins moves until each shard has the buckets due by its replicaset's weight, and
+// surplus shards have none.
 func planBalance(p *planner, t *meta.Tier) {
 	under := 0
 	counts := make(map[uint64]uint32)
@@ -151,7 +151,7 @@ func planBalance(p *planner, t *meta.Tier) {
 	}
 	taken := movingBuckets(p, t)
 	for _, f := range bucketFlows(sets, p.Progress.moveSize(t.ID), MaxMoves-under, usable) {
-		// Each abort in a row halves what the next move takes.
+		// Each abort in a row halves the next move.
 		aborts := max(p.Progress.moveBackoffs[f.from].aborts, p.Progress.moveBackoffs[f.to].aborts)
 		f.count = min(f.count, uint32(max(1, p.Progress.moveSize(t.ID)>>min(aborts, 31))))
 		for first, count := range pickBuckets(t, f, taken) {
@@ -175,7 +175,7 @@ func blocksNextMove(p *planner, m *meta.Move) bool {
 	return !done.activated && isLed(p, m.Owner()) || !done.discarded && isLed(p, other)
 }
 
-// explainNoTarget says why the buckets of a replicaset without a weight do not move.
+// explainNoTarget explains why the buckets of a replicaset without a weight do not move.
 func explainNoTarget(p *planner, t *meta.Tier, sets []replicasetLoad) {
 	for _, set := range sets {
 		if set.weight > 0 {
@@ -191,7 +191,7 @@ func isLed(p *planner, shard uint64) bool {
 	return slices.ContainsFunc(p.shards, func(x shardView) bool { return x.ID == shard && x.led })
 }
 
-// moveBlockedBy is why buckets cannot move from a shard, or to it, now; empty if they can.
+// moveBlockedBy returns why buckets cannot move from a shard, or to it, now; empty if they can.
 func moveBlockedBy(p *planner, shard uint64, gets bool) string {
 	i := slices.IndexFunc(p.shards, func(x shardView) bool { return x.ID == shard })
 	switch {
@@ -238,7 +238,7 @@ func lacksVoters(p *planner, x *shardView) bool {
 	return voters < VoterCount(members)
 }
 
-// movingBuckets says which buckets of a tier are in a move.
+// movingBuckets returns the buckets of a tier that are in a move.
 func movingBuckets(p *planner, t *meta.Tier) map[uint32]uint32 {
 	taken := make(map[uint32]uint32)
 	for _, m := range p.State.Moves() {

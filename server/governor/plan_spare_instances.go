@@ -73,9 +73,9 @@ func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 	return list
 }
 
-// holdsExpelled reports whether an instance that is to be expelled can leave only if the
-// replicaset's shards are removed: one of them has lost its majority, so it changes its members no
-// more. They have no buckets, and the meta shard lets them go.
+// holdsExpelled reports whether an instance being expelled can leave only if the replicaset's
+// shards are removed: one of them has lost its majority, so it changes its members no more. They
+// have no buckets, and the meta shard lets them go.
 func (g *fillGroup) holdsExpelled(p *planner) bool {
 	if g.buckets || len(g.members) >= g.copies {
 		return false
@@ -144,7 +144,7 @@ func fill(p *planner, t *meta.Tier, groups []fillGroup, n int) {
 }
 
 // spare chooses a spare instance for the group at n: from the smallest group, the one whose failure
-// domain is farthest from the members. Nil and a reason if there is none.
+// domain is farthest from the members. Without one, best is nil and why the reason.
 func spare(p *planner, t *meta.Tier, groups []fillGroup, n int) (from *fillGroup, best *meta.Instance, why string) {
 	to := &groups[n]
 	far := 0

@@ -8,9 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Progress is what a governor remembers of the steps that it has executed: facts that stay true
-// under any leader. It is soft state: a governor that starts with an empty one repeats steps, with
-// the same result. It holds only what is pending in the meta state.
+// Progress is a governor's memory of the steps that it has executed: facts that stay true under any
+// leader. It is soft state: a governor that starts with an empty one repeats steps, with the same
+// result. It holds only facts about pending parts of the meta state.
 type Progress struct {
 	activated     map[bucketsKey]bool
 	nodeRevisions map[shardNodeKey]uint64 // the highest revision of the node that the shard has applied
@@ -18,24 +18,23 @@ type Progress struct {
 	floors        map[uint64]floor        // by node
 
 	// highestToken is not below any fencing token that a shard gave out for a node which it has
-	// dropped. A bucket may have been on its way from a shard that had not dropped the node yet to
-	// one that had: so what was dropped before shardLost, when a shard was last found gone, is
-	// dropped again.
+	// dropped. A bucket may have moved from a shard that had not dropped the node yet to one that
+	// had: so nodes dropped before shardLost, when a shard was last found gone, are dropped again.
 	highestToken uint64
 	shards       map[uint64]bool
 	shardLost    time.Duration
 
-	syncedTo     map[uint64]string             // by new shard: the first path it has not got
+	syncedTo     map[uint64]string             // by new shard: the first path that it does not have
 	moves        map[meta.MoveRef]moveProgress // of the moves under way
 	moveBackoffs map[uint64]moveBackoff        // by shard, after an aborted move
-	moveSizes    map[uint8]uint32              // by tier: how many buckets the next move has, see moveSize
+	moveSizes    map[uint8]uint32              // by tier: the bucket count of the next move, see moveSize
 	catchUpMarks map[uint64]catchUpMark        // by shard
 	goingOffline map[uint64]time.Duration      // by instance: since when it is to go offline
-	expelling    map[uint64]time.Duration      // by instance: since when it is to be expelled
+	expelling    map[uint64]time.Duration      // by instance: since when it is being expelled
 	transfers    map[uint64]transferred        // by shard: the last transfer; heartbeats with its term are older
 }
 
-// moveProgress is what has been done of a move.
+// moveProgress is the finished part of a move.
 type moveProgress struct {
 	since                                time.Duration // when this governor first saw it
 	freezing                             time.Duration // when the freeze began; 0: unknown
@@ -48,7 +47,7 @@ type transferred struct {
 	at   time.Duration
 }
 
-// moveBackoff is the pause before the next move of a shard, after so many aborted moves in a row.
+// moveBackoff is the pause before the next move of a shard, after aborts aborted moves in a row.
 type moveBackoff struct {
 	until  time.Duration
 	aborts int
@@ -112,7 +111,7 @@ func NewProgress() *Progress {
 	}
 }
 
-// Update forgets what is not pending any more, and records when it first sees what is.
+// Update forgets facts that are not pending any more, and records when new pending items appear.
 func (p *Progress) Update(v View) {
 	s, now := v.State, v.Now
 	p.updateShards(s, now)
@@ -278,8 +277,8 @@ func (p *Progress) moveDone(s *Step, began, now time.Duration) {
 // moveSize is how many buckets the next move of a tier has.
 func (p *Progress) moveSize(tier uint8) uint32 { return max(minMoveBuckets, p.moveSizes[tier]) }
 
-// fitMoveSize has the next move freeze its buckets for moveTime, after one of so many took this
-// long. It goes by half or twice as many at a time: a single move says little.
+// fitMoveSize sizes the next move so that its buckets are frozen for moveTime, after a move of
+// count buckets took took. It at most halves or doubles the size: a single move is weak evidence.
 func (p *Progress) fitMoveSize(tier uint8, count uint32, took time.Duration) {
 	fit := int64(count) * int64(moveTime) / max(int64(took), 1)
 	now := int64(p.moveSize(tier))

@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// ShardCounts is a tier's shards, and what has to change so that each replicaset has this many. It
-// is pure.
+// ShardCounts returns a tier's shards, and the changes that give each replicaset perReplicaset
+// shards. It is pure.
 func ShardCounts(v View, t *meta.Tier, perReplicaset uint32) protocol.ClusterShards {
 	out := protocol.ClusterShards{
 		Tier: t.Name, ShardsPerReplicaset: perReplicaset, Revision: v.State.Revision(),
@@ -79,7 +79,7 @@ func newShardKey(replicaset int, n uint32) uint64 {
 	return meta.MetaShardID + 1 + uint64(replicaset)<<32 + uint64(n)
 }
 
-// shardLoad is a shard with what its leader says is in it.
+// shardLoad is a shard with the sizes that its leader reports.
 func (v *View) shardLoad(x *meta.Shard, set *meta.Replicaset, buckets uint32) protocol.ClusterShardLoad {
 	out := protocol.ClusterShardLoad{ID: x.ID, Replicaset: set.Name, Ready: x.Ready, Buckets: buckets}
 	if i, ok := v.State.Instance(x.Master); ok {

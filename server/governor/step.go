@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// StepKind is what a step does.
+// StepKind is the action of a step.
 type StepKind uint8
 
 const (
@@ -88,8 +88,8 @@ func (k StepKind) String() string {
 	return stepKindNames[k]
 }
 
-// Step is one thing to do next. A step may be done twice, late, or beside any other step: it leaves
-// what is done already, or overtaken, as it is.
+// Step is one action to do next. A step may be done twice, late, or beside any other step: it
+// leaves a state that is done already, or overtaken, as it is.
 type Step struct {
 	Kind  StepKind
 	Shard uint64 // 0 if the step is about no shard
@@ -120,7 +120,7 @@ type Step struct {
 	Version    meta.Version
 	Term       uint64 // TransferLeader: of the leadership that is to end
 
-	// At is when the step is due on the governor's clock; 0 is at once.
+	// At is when the step is due on the governor's clock; 0: at once.
 	At time.Duration
 }
 

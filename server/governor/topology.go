@@ -11,9 +11,9 @@ import (
 
 // The calls below change the cluster. Each returns once the change is decided and applied here; a
 // decided change continues without its caller. Errors are *protocol.Error: refusals of the meta
-// shard, which say what would allow the change; ABORTED when ctx ended while another change was in
-// the way; UNAVAILABLE when ctx ended before the meta shard answered: read the cluster's status
-// before trying again.
+// shard, which name the condition that would allow the change; ABORTED when ctx ended while another
+// change was in the way; UNAVAILABLE when ctx ended before the meta shard answered: read the
+// cluster's status before trying again.
 
 // Join adds a process to the cluster and returns its record: the same record if it asks again. Wall
 // is filled in.
@@ -183,8 +183,8 @@ func (svc Service) FinishRestore(ctx context.Context, c meta.TierRestored) error
 	return err
 }
 
-// FindInstance finds an instance by name or uuid. NOT_FOUND if there is none, or only an expelled
-// one of that name.
+// FindInstance finds an instance by name or uuid. The error is NOT_FOUND if no instance has it, or
+// only an expelled instance has that name.
 func FindInstance(s *meta.State, text string) (meta.Instance, error) {
 	if i, ok := s.InstanceByName(text); ok {
 		return i, nil

@@ -20,8 +20,8 @@ type Unreached struct {
 	From string
 }
 
-// describeUnreached is a clause about an instance that is not reached at its raft address; empty if
-// it is reached. Subject is how the clause calls it.
+// describeUnreached returns a clause about an instance that is not reached at its raft address;
+// empty if it is. subject is the clause's name for it.
 func (v *View) describeUnreached(i *meta.Instance, subject string) string {
 	u, ok := v.Unreached[i.ID]
 	switch {
@@ -62,7 +62,7 @@ type applicantTable struct {
 	all map[string]Applicant // by address
 }
 
-// note notes an attempt of an applicant. Without a reason why it is not reached, it is none.
+// note records an attempt of an applicant. If a.Why is empty, the applicant was reached.
 func (t *applicantTable) note(a Applicant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

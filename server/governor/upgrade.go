@@ -16,7 +16,7 @@ func minor(v meta.Version) meta.Version {
 // minorText is like 1.2.
 func minorText(v meta.Version) string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
-// upgrade is how far the instances are.
+// upgrade is the progress of the instances through an upgrade.
 type upgrade struct {
 	lowest, highest meta.Version // of all instances
 	behind          []string     // those that do not run the highest
@@ -45,7 +45,7 @@ func upgradeOf(s *meta.State) (u upgrade) {
 	return u
 }
 
-// upgradeText is the next step of an upgrade that is under way or held; empty: there is none.
+// upgradeText returns the next step of an upgrade that is under way or held; empty without one.
 func upgradeText(s *meta.State) string {
 	u, now := upgradeOf(s), minor(s.ClusterVersion())
 	under := u.count > 0 && u.highest.Compare(now) > 0

@@ -47,7 +47,7 @@ func (v *View) fresh(instance uint64) bool {
 	return v.heardWithin(instance, FreshLimit)
 }
 
-// replicaHealth is what a live instance reports about a replica.
+// replicaHealth returns a live instance's report about a replica.
 func (v *View) replicaHealth(r *meta.Replica, shard uint64) (ShardReport, bool) {
 	if !v.alive(r.Instance) {
 		return ShardReport{}, false

@@ -37,8 +37,8 @@ func survivableKeys(instances [][]meta.Label) (keys []string) {
 	return keys
 }
 
-// spreadVoters finds so many instances that no domain of the keys has more than most of them. It
-// prefers the first ones. It returns their indexes, in order; nil if there is no such choice.
+// spreadVoters chooses voters instances such that no domain of the keys has more than most of them.
+// It prefers the first ones. It returns their indexes, in order, or nil if no choice fits.
 func spreadVoters(instances [][]meta.Label, voters, most int, keys []string) []int {
 	s := voterSearch{most: most, chosen: make(map[meta.Label]int)}
 	other := func(l meta.Label) bool { return !slices.Contains(keys, l.Key) }
@@ -57,7 +57,7 @@ type voterSearch struct {
 	chosen map[meta.Label]int // how many of those chosen so far have the label
 }
 
-// choose finds so many more among the instances from one on.
+// choose chooses voters more instances among those from index from on.
 func (s *voterSearch) choose(from, voters int) []int {
 	if voters == 0 {
 		return []int{}
@@ -86,7 +86,7 @@ func (s *voterSearch) count(labels []meta.Label, n int) {
 	}
 }
 
-// enough reports whether each key alone has room for so many of the instances from one on.
+// enough reports whether each key alone has room for voters of the instances from index from on.
 func (s *voterSearch) enough(from, voters int) bool {
 	there := make(map[meta.Label]int)
 	for _, labels := range s.labels[from:] {

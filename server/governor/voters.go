@@ -44,7 +44,7 @@ type Candidate struct {
 // A voter that leaves is replaced by the candidate that is farthest from the other voters. A
 // missing voter is added. Voters are replaced until they are spread over failure domains, as far as
 // the candidates allow (survivableKeys), and then while a candidate is strictly farther away.
-// Distance is that of failure domains; ties go to the lowest id. An offline voter without a
+// Distance is between failure domains; ties go to the lowest id. An offline voter without a
 // replacement keeps its vote, unless there are more than enough: a cluster that went down whole
 // must find its voters again.
 func Voters(list []Candidate) []uint64 {
@@ -88,7 +88,7 @@ func Voters(list []Candidate) []uint64 {
 type voters struct {
 	list  []Candidate // Voter: chosen so far
 	count int         // of chosen voters
-	keys  []string    // of failure domains that the voters are to be spread over
+	keys  []string    // of failure domains over which to spread the voters
 	most  int         // how many voters such a domain may have
 }
 
@@ -133,8 +133,8 @@ func (v *voters) mayGetVote(i int) bool {
 	return !c.Voter && c.Ready && c.Departure == Staying
 }
 
-// farthest is the candidate that is farthest from the voters, leaving out the voter that it
-// replaces; -1 is none.
+// farthest returns the candidate that is farthest from the voters, leaving out the voter that it
+// replaces, or -1 without a candidate.
 func (v *voters) farthest(replaced int) int {
 	best, far := -1, -1
 	for i := range v.list {
@@ -224,7 +224,7 @@ func (v *voters) redistribute() {
 }
 
 // rearrange replaces several voters at once, so that no failure domain has too many. It keeps as
-// many of the present ones as the search finds first. False: the candidates do not allow it.
+// many present ones as the search finds first, and returns false if the candidates do not suffice.
 func (v *voters) rearrange() bool {
 	var order []int
 	for _, present := range []bool{true, false} {
