@@ -24,7 +24,7 @@ const (
 	probeLen    = 4 << 10
 )
 
-// Probe connects to a TCP address where no instance answers, and returns what answers:
+// Probe connects to a TCP address where no instance answers, and returns the kind of service there:
 // ErrClientAddress, ErrAdminAddress, or nil if unknown. A server for clients answers unreadable
 // bytes with a goodbye, an HTTP server answers any request.
 func Probe(ctx context.Context, address string) error {

@@ -26,8 +26,8 @@ type Bootstrap struct {
 	Cluster   string // as configured; empty matches any
 	// Request is a new instance's request to join. Bootstrap fills in UUID and RaftAddress.
 	Request JoinRequest
-	// Probe finds out what answers at the address of a peer that does not; see the function Probe.
-	// Nil for addresses that are not TCP.
+	// Probe finds out which service answers at the address of a peer that does not; see the
+	// function Probe. Nil for addresses that are not TCP.
 	Probe  func(ctx context.Context, address string) error
 	Logger *slog.Logger
 
@@ -36,7 +36,7 @@ type Bootstrap struct {
 
 	mu         sync.Mutex
 	id         Identity // as on disk
-	joinStatus string   // what the join waits for; empty before
+	joinStatus string   // the reason why the join waits; empty before
 	unreached  string   // which instance does not reach this one, and why; empty: none said so
 }
 
@@ -220,7 +220,7 @@ func errOnlyItself(peers []string) error {
 	return fmt.Errorf("the list of peers names nobody but this instance (%s): give it the raft addresses of others, or leave it out to make a cluster of its own", strings.Join(peers, ", "))
 }
 
-// WaitingFor describes in a sentence what Run waits for.
+// WaitingFor describes in a sentence why Run waits.
 func (b *Bootstrap) WaitingFor() string {
 	b.mu.Lock()
 	joining := b.joinStatus

@@ -15,13 +15,13 @@ import (
 // maxIdentity is the largest file that FileStore reads, in bytes.
 const maxIdentity = 1 << 20
 
-// Identity is who an instance is. It is on disk before the first message that depends on it, so
+// Identity is an instance's identity. It is on disk before the first message that depends on it, so
 // that a crash leaves one instance and not two.
 type Identity struct {
 	Format  int    `json:"format"`
 	UUID    string `json:"uuid"`              // chosen when the folder was new
 	Founder bool   `json:"founder,omitempty"` // it makes the cluster, or has made it
-	// Peers is what discovery has learned, until the instance belongs to a cluster.
+	// Peers are the addresses that discovery has found, until the instance belongs to a cluster.
 	Peers []string `json:"peers,omitempty"`
 	// The rest is zero until the instance has joined.
 	Cluster     string `json:"cluster,omitempty"`
@@ -46,13 +46,13 @@ func (i *Identity) Joined() bool { return i.Instance != 0 }
 
 // Store stores an identity.
 type Store interface {
-	// Load returns nothing if there is none yet.
+	// Load returns the stored bytes, or nil if nothing was saved yet.
 	Load() ([]byte, error)
 	// Save returns when it is durable.
 	Save(b []byte) error
 }
 
-// LoadIdentity reads the identity; found is false if there is none yet.
+// LoadIdentity reads the identity; found is false if s has none yet.
 func LoadIdentity(s Store) (id Identity, found bool, err error) {
 	b, err := s.Load()
 	if err != nil {
@@ -90,7 +90,7 @@ const identityRemedy = "put the file back from a copy, or start on a new folder 
 // sumKey begins the last field of an identity.
 const sumKey = "\"sum\":"
 
-// sumOf returns the sum of what is before it; ok is false if there is none.
+// sumOf returns the checksum of the part of b before the sum; ok is false if b has no sum.
 func sumOf(b []byte) (sum string, ok bool) {
 	before, _, ok := bytes.Cut(b, []byte(sumKey))
 	return fmt.Sprintf("%08x", crc32.Checksum(before, crc32.MakeTable(crc32.Castagnoli))), ok

@@ -11,7 +11,7 @@ import (
 var ErrExpelled = errors.New(
 	"current instance is expelled from the cluster and cannot come back; to join again, start it on a new data folder")
 
-// InstanceStatus asks the others what the cluster knows of this instance: the id of its meta
+// InstanceStatus asks the others for this instance's status in the cluster: the id of its meta
 // replica, 0 while it has none. It returns the first conclusive answer. An answer of a lagging
 // instance may be old, so an instance that cannot reach the meta shard asks again. It fails with
 // ErrExpelled, or if nobody answers: all of them may be down.
@@ -80,8 +80,8 @@ func (b *Bootstrap) setUnreached(from, why string) {
 	b.unreached = text
 }
 
-// Unreached says in a sentence which instance does not reach this one, and what to do; empty: none
-// has said so. It is as old as the last InstanceStatus.
+// Unreached names in a sentence an instance that does not reach this one, and the remedy; empty if
+// no instance has reported it. It is as old as the last InstanceStatus.
 func (b *Bootstrap) Unreached() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

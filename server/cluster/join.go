@@ -45,7 +45,7 @@ func (b *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 	}
 }
 
-// findAnother asks the peers once where to join now: the answer, or address if there is none.
+// findAnother asks the peers once for another address to join at; without one it returns address.
 func (b *Bootstrap) findAnother(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, peerdiscovery.CallTimeout)
 	defer cancel()

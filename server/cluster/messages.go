@@ -64,7 +64,7 @@ type JoinRequest struct {
 	Restores            uint64       // digest of the backup that it restores its tier from; 0: none
 }
 
-// JoinReply is what the new instance needs before it has the map.
+// JoinReply is the data that a new instance needs before it has the map.
 type JoinReply struct {
 	Cluster     string
 	Instance    uint64
@@ -213,8 +213,8 @@ type setTargetRequest struct {
 	IfNotNeeded bool
 }
 
-// processExitedRequest asks whether the process of the instance at a raft address has ended, as far
-// as the other instance can tell.
+// processExitedRequest asks whether the process of the instance at a raft address has ended, by the
+// other instance's knowledge.
 type processExitedRequest struct {
 	Address string
 }

@@ -40,7 +40,7 @@ func (c discoveryClient) Discover(ctx context.Context, address string,
 	return peerdiscovery.Response{Leader: d.Leader, Retry: d.Undecided, Peers: d.Peers, Votable: d.Votable}, nil
 }
 
-// peerErrors is why peers did not answer last time.
+// peerErrors are the errors of peers that did not answer last time.
 type peerErrors struct {
 	log        *slog.Logger
 	probe      func(ctx context.Context, address string) error // may be nil
@@ -119,7 +119,7 @@ func (e *peerErrors) fail(err error) {
 	}
 }
 
-// String is a clause for the beginning of a text: the cause is what a reader looks for.
+// String returns a clause for the beginning of a text, where a reader looks for the cause.
 func (e *peerErrors) String() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

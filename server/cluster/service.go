@@ -54,8 +54,8 @@ type Config struct {
 	// Backup returns a part of a backup of a shard that is led here, or whose backup was begun
 	// here. Both documents are JSON, for operators that ask another instance.
 	Backup func(ctx context.Context, request []byte) ([]byte, error)
-	// ProcessExited reports whether the process of the instance at a raft address has ended, as far
-	// as this one can tell. May be nil.
+	// ProcessExited reports whether the process of the instance at a raft address has ended, by
+	// this instance's knowledge. May be nil.
 	ProcessExited func(ctx context.Context, address string) bool
 	// FetchKeys has the keys of a trust be fetched from its issuer. It fails if the governor is not
 	// active here.
@@ -168,7 +168,7 @@ func (s *Service) Run(ctx context.Context) {
 }
 
 // SendHeartbeat sends a heartbeat to all instances with a replica of the meta shard. Those that
-// vote may govern next; each one answers what works in the cluster.
+// vote may govern next; each one reports the cluster's health.
 func (s *Service) SendHeartbeat() {
 	state := s.cfg.State()
 	b := newHeartbeat(s.self.Load(), s.incarnation.Load(), s.seq.Add(1), s.cfg.Local.Report(), s.cfg.Refusals())
@@ -236,8 +236,8 @@ func (s *Service) SetTarget(ctx context.Context, target meta.Variant, reason str
 		&setTargetRequest{Instance: u.Instance, Target: uint8(target), Reason: reason, IfNotNeeded: ifNotNeeded}, nil)
 }
 
-// CheckApplicant asks the leader of the meta shard whether it reaches a process that wants to join:
-// it will have to. The answer is why it does not; empty: it does.
+// CheckApplicant asks the leader of the meta shard whether it reaches a process that wants to join,
+// as it will have to. why is the reason if it does not, else empty.
 func (s *Service) CheckApplicant(ctx context.Context, name, address string) (why string, err error) {
 	var answer applicantReply
 	err = s.leaders.call(ctx, meta.MetaShardID,

@@ -21,8 +21,8 @@ type Caller interface {
 	Send(address string, kind uint8, payload []byte)
 }
 
-// Local is what runs on this instance. For a shard that is not led here it returns WRONG_SHARD, so
-// that the next instance is asked.
+// Local is the part of the cluster on this instance. For a shard that is not led here it returns
+// WRONG_SHARD, so that the next instance is asked.
 type Local interface {
 	governor.Shards
 	governor.Groups
