@@ -86,7 +86,7 @@ func (f *Flusher) run() {
 	}
 }
 
-// flushDue flushes what is due and returns how long to sleep, if anything is pending.
+// flushDue flushes the due hubs, and returns how long to sleep, if anything is pending.
 func (f *Flusher) flushDue() (wait time.Duration, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -23,9 +23,9 @@ const (
 // MaxHistories is how many bytes the histories of an instance have at most.
 const MaxHistories = 64 << 20
 
-// history is what happened to a semaphore lately, as the deltas that were made of it. A stream that
-// comes back, over another connection or from another replica, gets these and not the whole state.
-// A semaphore has a history while it is watched by name, or has more than mostUnwatched owners.
+// history is the recent changes of a semaphore, as the deltas made of them. A stream that comes
+// back, over another connection or from another replica, gets these and not the whole state. A
+// semaphore has a history while it is watched by name, or has more than mostUnwatched owners.
 //
 // Invariant: every change above from is in deltas or in the name's pending delta. A delta that has
 // older changes too may be applied, as any delta may.
@@ -56,13 +56,13 @@ type HistoryBudget struct {
 	used atomic.Int64
 }
 
-// NewHistoryBudget has room for so many bytes.
+// NewHistoryBudget returns a budget in bytes.
 func NewHistoryBudget(bytes int64) *HistoryBudget { return &HistoryBudget{most: bytes} }
 
-// Used is how many bytes the histories have.
+// Used returns the bytes of all histories.
 func (b *HistoryBudget) Used() int64 { return b.used.Load() }
 
-// startHistory has the changes above an index kept.
+// startHistory keeps the changes above an index.
 func (h *WatchHub) startHistory(n *watchedNode, name []byte, index uint64) *history {
 	x := &history{node: n, key: string(name), from: index}
 	n.histories[x.key] = x
@@ -113,8 +113,8 @@ func (h *WatchHub) dropHistories(which func(*history) bool) {
 
 func anyHistory(*history) bool { return true }
 
-// charge counts what a history takes. Beyond the budget those go that have changed least lately, of
-// this hub.
+// charge counts the bytes of a history. Beyond the budget it drops the histories of this hub that
+// have changed least lately.
 func (h *WatchHub) charge(x *history) {
 	size := int64(historyCost + len(x.key) + cap(x.buf) + cap(x.deltas)*deltaCost)
 	b := h.opt.Histories
@@ -153,7 +153,7 @@ func (x *history) grow(n int) {
 	}
 }
 
-// limit drops the oldest deltas beyond what a history may have.
+// limit drops the oldest deltas beyond a history's bounds.
 func (x *history) limit() {
 	for len(x.deltas) > 0 && (x.changes > maxHistoryChanges || len(x.buf)-x.deltas[0].at > maxHistoryBytes) {
 		d := &x.deltas[0]
@@ -195,7 +195,7 @@ func (x *history) since(known uint64) (frames []byte, ok bool) {
 	return x.buf[x.deltas[i].at:len(x.buf):len(x.buf)], true
 }
 
-// resume sends a stream what the client lacks. Not done: it needs the whole state.
+// resume sends a stream the changes that the client lacks, or returns false if it needs the state.
 func (h *WatchHub) resume(s *watchStream, m SnapshotReader) (done bool) {
 	known := s.known
 	s.known = 0

@@ -1,6 +1,6 @@
-// Package delivery has the hubs of watches and streams: they turn what an entry of a shard's log
-// changed into frames on connections. Fired one-shot watches, snapshots and changes come from here;
-// answers and events for sessions do not.
+// Package delivery has the hubs of watches and streams: they turn the changes of a log entry into
+// frames on connections. Fired one-shot watches, snapshots and changes come from here; answers and
+// events for sessions do not.
 //
 // Hubs has one hub for each kind of object of a hosted shard, and gives each all that happens. It
 // knows connections by their ids; a Sender appends frames to them. A WatchHub has the watchers of
@@ -9,7 +9,7 @@
 //
 // Locks: the shard's machine lock, then that of a hub, then whatever the Sender takes. Changed and
 // the methods for events of the log are called in apply order while the machine is locked against
-// reads. OneShot and Page are called inside Shard.Exclusive, so that what was read and what is
+// reads. OneShot and Page are called inside Shard.Exclusive, so that the state read and the watch
 // registered belong to one applied index. Any goroutine may call the rest.
 package delivery
 
@@ -36,11 +36,11 @@ type Sender interface {
 	// PagesDue reports that streams of this connection wait for snapshot pages. As soon as the
 	// connection's outgoing bytes are under the soft bound, its owner calls Hubs.Page inside
 	// Shard.Exclusive, and again while Page returns true and there is room. PagesDue may be called
-	// again meanwhile. It is called again for what comes after a Page has returned false.
+	// again meanwhile. It is called again for pages that become due after Page has returned false.
 	PagesDue(shard, conn uint64)
 }
 
-// Leader says what hubs need to know of a shard's leadership.
+// Leader reports a shard's leadership to the hubs.
 type Leader interface {
 	// Leading reports whether this instance leads the shard.
 	Leading() bool
@@ -56,7 +56,7 @@ type Viewer interface {
 
 // hub has the watchers of one kind of object in a shard.
 type hub interface {
-	// changed sends what an entry changed. It allocates nothing and never blocks.
+	// changed sends the changes of an entry. It allocates nothing and never blocks.
 	changed(machine Viewer, index uint64, ev *shard.Events)
 
 	// These end watches, or restart them from the state.
@@ -103,7 +103,7 @@ func NewHubs(id uint64, send Sender, leader Leader, opt WatchOptions) *Hubs {
 	return h
 }
 
-// Changed sends what one log entry changed. It runs on the shard's apply goroutine while the log
+// Changed sends the changes of one log entry. It runs on the shard's apply goroutine while the log
 // waits: it allocates nothing and never blocks.
 func (h *Hubs) Changed(machine Viewer, index uint64, ev *shard.Events) {
 	for _, x := range h.all {
@@ -124,28 +124,28 @@ func (h *Hubs) TookOver(epoch uint64) (another bool) {
 	return true
 }
 
-// NodeDropped ends what is watched in a coordination node.
+// NodeDropped ends all watches in a coordination node.
 func (h *Hubs) NodeDropped(node uint64) {
 	for _, x := range h.all {
 		x.nodeDropped(node)
 	}
 }
 
-// BucketsFrozen ends what this shard no longer serves: count buckets from first on, of total.
+// BucketsFrozen ends the watches in count buckets from first, of total: they are frozen.
 func (h *Hubs) BucketsFrozen(first, count, total uint32) {
 	for _, x := range h.all {
 		x.bucketsFrozen(bucketRun{first: first, count: count, total: total})
 	}
 }
 
-// BucketsActive restarts what covers several buckets: this shard serves more of them.
+// BucketsActive restarts the streams that cover several buckets: this shard serves more of them.
 func (h *Hubs) BucketsActive() {
 	for _, x := range h.all {
 		x.bucketsActive()
 	}
 }
 
-// LeadershipLost ends what only a leader delivers.
+// LeadershipLost ends the streams that only a leader serves.
 func (h *Hubs) LeadershipLost() {
 	for _, x := range h.all {
 		x.leadershipLost()
@@ -208,13 +208,13 @@ func (h *Hubs) SessionUnbound(conn, session uint64, notify bool) {
 	h.Semaphores.SessionUnbound(conn, session, notify)
 }
 
-// Stale ends the watches in the nodes that match: the machine here may lack what has happened for
-// longer than a RELAXED read may. Another replica may be up to date.
+// Stale ends the watches in the nodes that match: the machine here may lag by more than a RELAXED
+// read allows. Another replica may be up to date.
 func (h *Hubs) Stale(which func(node uint64) bool) {
 	h.cut(which, protocol.StatusUnavailable, TextStale)
 }
 
-// TextStale refuses what watches a machine that may be too old.
+// TextStale is the message for watches on a machine that may be too old.
 const TextStale = "this instance hears nothing of the shard's leader, and what it knows may be too old; watch at another one"
 
 // Close ends all watches, and refuses further ones: the shard no longer runs on this instance. A

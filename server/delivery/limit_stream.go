@@ -10,7 +10,7 @@ import (
 // and has it refresh.
 type LimitStreams struct{ ObjectStreams[LimitFilter] }
 
-// LimitFilter is what streams of one rate limit differ in.
+// LimitFilter distinguishes streams of one rate limit.
 type LimitFilter struct{ Session uint64 }
 
 func newLimitStreams(h *Hubs) *LimitStreams {
@@ -20,7 +20,7 @@ func newLimitStreams(h *Hubs) *LimitStreams {
 	return t
 }
 
-// changed sends nothing: what a leader leases out is not in the log. Notify reports it.
+// changed sends nothing: a leader's leases are not in the log. Notify reports them.
 func (l *LimitStreams) changed(Viewer, uint64, *shard.Events) {}
 
 // begin sends the beginning of a stream: its session is to refresh. mu is held.

@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// ObjectStreams are the streams over one kind of object, of one shard on this instance. F is what
-// streams over the same object may differ in.
+// ObjectStreams are the streams over one kind of object, of one shard on this instance. F
+// distinguishes streams over the same object.
 //
 // A stream begins with the object's state, read and sent inside Exclusive, so that the changes that
 // follow are those of later entries. A connection that takes no more gets the state again when it
@@ -37,7 +37,7 @@ type ObjectStreams[F comparable] struct {
 
 // objectKind is a kind of object that is watched by its name.
 type objectKind struct {
-	// for error sentences: "track", and what a stream does with it
+	// for error sentences: "track", and the verb for a stream's use of it
 	what, use string
 	bucket    func(node uint64, name []byte, total uint32) uint32 // of the object
 	// streams exist only while this instance leads the shard
@@ -69,7 +69,7 @@ func NameKey(node uint64, name []byte) string {
 
 // Open opens a stream on a connection; id is the request's. maxWatchers is how many watchers the
 // coordination node may have here. The stream's state is due: Page sends it. Errors: BAD_REQUEST,
-// OVERLOADED, and UNAVAILABLE for what only a leader streams on an instance that does not lead.
+// OVERLOADED, and UNAVAILABLE for a leader's stream on an instance that does not lead.
 func (o *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, maxWatchers uint64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

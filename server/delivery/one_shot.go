@@ -7,7 +7,7 @@ import (
 type oneShot struct {
 	key     oneShotKey
 	conn    *watchConn    // where it was armed and will fire
-	session *watchSession // nil if there is none
+	session *watchSession // or nil
 	id      uint64
 	flags   uint8
 	links   [3]listLinks
@@ -15,7 +15,7 @@ type oneShot struct {
 
 type watchSession struct{ oneShots oneShotList }
 
-// oneShotKey is unique per session and semaphore, or per connection and semaphore where there is no
+// oneShotKey is unique per session and semaphore, or per connection and semaphore without a
 // session.
 type oneShotKey struct {
 	owner  uint64 // session, or connection
@@ -127,8 +127,8 @@ func (h *WatchHub) OneShot(
 	return nil
 }
 
-// watchFlags is what a change means to one-shot watches. A deletion is both flags. A creation can
-// only follow a deletion. Waiters and limits are neither.
+// watchFlags returns the flags of one-shot watches that a change concerns. A deletion sets both
+// flags. A creation can only follow a deletion. Changes of waiters and limits set neither.
 func watchFlags(k protocol.SemaphoreChangeKind) uint8 {
 	switch k {
 	case protocol.ChangeData:
@@ -160,7 +160,7 @@ func (h *WatchHub) fireChanged() {
 	h.fire()
 }
 
-// fire sends what is in h.firing and disarms it.
+// fire sends the events of the watches in h.firing and disarms them.
 func (h *WatchHub) fire() {
 	h.frames.reset()
 	for _, f := range h.firing {

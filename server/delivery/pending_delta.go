@@ -8,7 +8,7 @@ import (
 
 // pendingDelta merges the changes of one semaphore until its window ends.
 //
-// Merging keeps what a reader of any state in between needs to reach the state at index. A deletion
+// Merging keeps the changes that a reader of any state in between needs to reach index. A deletion
 // and a removal stay even if the creation or the addition that they undo was merged too, because a
 // snapshot page may have been read in between. A pendingDelta has at most one deletion, one
 // creation after it, one change of data, one of the limit, one of the options, and one per owner
@@ -76,7 +76,7 @@ func (p *pendingDelta) merge(index uint64, c *protocol.SemaphoreChange) int {
 	return p.size - before
 }
 
-// reset drops what a deletion or a creation overrides.
+// reset drops the changes that a deletion or a creation overrides.
 func (p *pendingDelta) reset() {
 	p.created, p.data, p.limit, p.options = false, false, false, false
 	p.base = protocol.SemaphoreChange{}

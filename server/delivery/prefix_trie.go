@@ -44,7 +44,7 @@ func (t *prefixTrie) match(key []byte, to []*target) []*target {
 	}
 }
 
-// get finds the target of exactly this prefix, and creates it if there is none.
+// get returns the target of exactly this prefix, and creates it if necessary.
 func (t *prefixTrie) get(key string) *target {
 	n := &t.root
 	for key != "" {

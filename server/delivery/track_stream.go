@@ -6,7 +6,7 @@ import (
 )
 
 // TrackStreams are the streams over tracks of one shard, on this instance. They exist while the
-// instance leads the shard, because what a follower knows of a track may be late.
+// instance leads the shard, because a follower's state of a track may be late.
 type TrackStreams struct {
 	ObjectStreams[TrackFilter]
 
@@ -15,10 +15,10 @@ type TrackStreams struct {
 	events []protocol.TrackEvent
 }
 
-// TrackFilter is what streams of one track differ in.
+// TrackFilter distinguishes streams of one track.
 type TrackFilter struct {
-	Location string // only this one; empty: all
-	Targets  bool   // only what changes targets
+	Location string // send only this one; empty: all
+	Targets  bool   // send only changes of targets
 }
 
 func newTrackStreams(h *Hubs) *TrackStreams {

@@ -28,9 +28,9 @@ type frameRun struct {
 	first, last int
 }
 
-// flush sends the deltas that are due, or all. Each is encoded once. A connection that one target
-// leads to gets slices shared with all others of that target. A connection that several lead to
-// gets the union of their frames, each once.
+// flush sends the deltas that are due, or all. Each is encoded once. A connection watching through
+// one target gets slices shared with all others of that target. A connection watching through
+// several targets gets the union of their frames, each once.
 func (h *WatchHub) flush(now time.Duration, all bool) {
 	h.takeDue(now, all)
 	if len(h.due) == 0 {
@@ -70,7 +70,7 @@ func (h *WatchHub) flush(now time.Duration, all bool) {
 	h.frames.reset()
 }
 
-// takeDue moves what is due from pending to due, and finds when the next delta is due.
+// takeDue moves the due deltas from pending to due, and finds when the next one is due.
 func (h *WatchHub) takeDue(now time.Duration, all bool) {
 	h.due = h.due[:0]
 	keep := h.pending[:0]

@@ -183,7 +183,7 @@ func (h *WatchHub) Flush(now time.Duration) {
 	}
 }
 
-// NextFlush is when Flush has something to do.
+// NextFlush returns when Flush is due next.
 func (h *WatchHub) NextFlush() (due time.Duration, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -325,8 +325,8 @@ func (h *WatchHub) shut() {
 	h.dropHistories(anyHistory)
 }
 
-// cutNodes ends what is watched in the nodes that match, because the instance can no longer serve
-// it: one-shot watches fire with neither flag, and streams are cut.
+// cutNodes ends the watches in the nodes that match, which the instance can no longer serve:
+// one-shot watches fire with neither flag, and streams are cut.
 func (h *WatchHub) cutNodes(which func(node uint64) bool, status protocol.Status, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/signalbox-dev/signalbox/server/fanout"
 )
 
-// SnapshotReader is what Page reads from: the semaphores of the shard's machine.
+// SnapshotReader is the source of Page: the semaphores of the shard's machine.
 type SnapshotReader interface {
 	StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int,
 		out *protocol.Snapshot) (next []byte, err error)
 
-	// StreamPosition is the index of the state, and the epoch of the name's bucket.
+	// StreamPosition returns the index of the state, and the epoch of the name's bucket.
 	StreamPosition(node uint64, name []byte) (index, epoch uint64, err error)
 }
 
@@ -42,8 +42,8 @@ type WatchOptions struct {
 	// hub's own.
 	Quota *WatcherQuota
 
-	// Histories bounds what is kept of changes, for all hubs that share it. Default: 64 MiB of the
-	// hub's own.
+	// Histories bounds the kept changes of all hubs that share it. Default: 64 MiB for this hub
+	// alone.
 	Histories *HistoryBudget
 }
 
@@ -60,7 +60,7 @@ type WatchLimits struct {
 	CachedPage int
 }
 
-// WatchStats are counts since the hub was created, and what there is now.
+// WatchStats are counts since the hub was created, and its present sizes.
 type WatchStats struct {
 	Streams, OneShots int    // now
 	Pending           int    // semaphores with a pending delta, now
@@ -70,7 +70,7 @@ type WatchStats struct {
 	PagesRead         uint64 // of Pages: read and encoded; the others were encoded for another stream
 	Resumed           uint64 // streams that got the changes since the client's last stream, and no page
 	Histories         int    // semaphores whose last changes are kept, now
-	Fired             uint64 // one-shot watches fired with what changed
+	Fired             uint64 // one-shot watches fired with the changed flags
 	Invalidated       uint64 // one-shot watches fired with neither flag
 	FellBehind        uint64 // times a connection fell behind
 	Cut               uint64 // streams cut

@@ -29,7 +29,7 @@ type watchStream struct {
 	lastPaged []byte
 	cursor    []byte // where the next page begins
 
-	known, epoch uint64 // what the client knows, until the first page; see protocol.Watch
+	known, epoch uint64 // the client's position, until the first page; see protocol.Watch
 }
 
 // Open opens a stream on a connection; id is the request's. The stream sees nothing until its first
@@ -128,7 +128,7 @@ func (h *WatchHub) waits(conn uint64) bool {
 
 // Page sends the next snapshot page that a stream of this connection waits for. Its streams take
 // turns. Page reports whether more are due. It is called inside Shard.Exclusive, so that the page's
-// index matches what the hub knows, and when the connection has room. maxBytes is the approximate
+// index matches the hub's, and when the connection has room. maxBytes is the approximate
 // size of a page; a page with a single large semaphore may be larger.
 func (h *WatchHub) Page(connID uint64, m SnapshotReader, maxBytes int) (more bool) {
 	h.mu.Lock()

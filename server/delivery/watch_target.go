@@ -2,13 +2,13 @@ package delivery
 
 import "time"
 
-// watchIndex has what is watched, by coordination node, and the connections that watch.
+// watchIndex has the watches by coordination node, and the connections that watch.
 type watchIndex struct {
 	nodes map[uint64]*watchedNode
 	conns map[uint64]*watchConn
 }
 
-// watchedNode is what is watched in one coordination node.
+// watchedNode is the watches in one coordination node.
 type watchedNode struct {
 	id       uint64
 	names    map[string]*watchedName
@@ -26,7 +26,7 @@ type watchedName struct {
 	oneShots oneShotList
 	pages    map[string]*cachedPage // by the cursor of the page
 	count    int                    // one-shot watches
-	flags    uint8                  // what changed in the current call
+	flags    uint8                  // the changes of the current call
 }
 
 // target is one name or one prefix, with its streams.
