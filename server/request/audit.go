@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/audit"
 )
 
-// auditRequest notes in the log and the audit log what an operator asked for on this connection.
+// auditRequest records an operator's request on this connection in the log and the audit log.
 func auditRequest(c *Client, title, message string, node uint64, fields ...any) {
 	path, _ := c.server.Routes().NodePath(node)
 	c.server.cfg.Log.Info(message, append([]any{"node", path, "identity", c.identity, "remote", c.Remote()},
@@ -24,7 +24,7 @@ func withReason(reason string, fields ...any) []any {
 	return fields
 }
 
-// writeAudit notes in the audit log what was asked for on this connection, and by which face.
+// writeAudit writes a request of this connection to the audit log, with the client's program.
 func writeAudit(c *Client, e audit.Event, fields ...any) {
 	e.Initiator, e.Fields = c.identity, audit.Fields(append(fields, via(c)...)...)
 	c.server.cfg.Audit(e)
@@ -45,9 +45,9 @@ func via(c *Client) (fields []any) {
 	return fields
 }
 
-// outcomeOf returns what notes, in the log and the audit log, how a change ended that was asked for
-// on this connection. It may be called beside the connection, whose identity it does not read. An
-// undecided change says so: it may still happen.
+// outcomeOf returns a function that records, in the log and the audit log, the outcome of a change
+// requested on this connection. It may be called beside the connection, whose identity it does not
+// read. An undecided change is recorded as such: it may still happen.
 func outcomeOf(c *Client, change string, subject ...any) func(err error, fields ...any) {
 	identity := c.identity
 	subject = append(append(subject, "remote", c.Remote()), via(c)...)

@@ -21,7 +21,7 @@ type Client struct {
 	session.Conn
 	server *Server
 
-	unconfirmed *unconfirmed // what allowed has just refused; see cycle.reject. Owned by the reading goroutine
+	unconfirmed *unconfirmed // the last refusal of allowed; see cycle.reject. Owned by the reading goroutine
 
 	identity string // set by the hello
 	via      string // which face of the cluster the client is, for audit lines; empty: none
@@ -39,13 +39,13 @@ type Client struct {
 	duePages   []Shard // shards with snapshot pages for it that wait for room
 }
 
-// Identity is who the client is, by its hello.
+// Identity returns the client's identity, by its hello.
 func (c *Client) Identity() string { return c.identity }
 
 // Unanswered is how many of its requests are not answered yet, without those that wait for units of a rate limit.
 func (c *Client) Unanswered() int { return int(c.unanswered.Load() - c.held.Load()) }
 
-// cycle is what one reading goroutine has for the connections that it reads, one after another: the
+// cycle is the state of one reading goroutine, which reads its connections one after another: the
 // time of the read, the reads that it gathers, and buffers.
 type cycle struct {
 	server   *Server
@@ -66,7 +66,7 @@ type cycle struct {
 	startBody []byte // of a start whose path was resolved
 }
 
-// NewCycle makes what one reading goroutine has.
+// NewCycle returns the state of one reading goroutine.
 func (s *Server) NewCycle() transport.Cycle {
 	out := s.NewOutbox()
 	out.instant = true

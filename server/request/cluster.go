@@ -35,7 +35,7 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 		right = 0
 	case protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodShards:
 		right = auth.RightRead
-	case protocol.MethodTop: // it shows what may be read
+	case protocol.MethodTop: // its result is filtered by rights
 		right = 0
 		if bad := c.allowedPath(auth.RightRead, "/"); bad != nil && !c.allowedAnywhere(auth.RightRead) {
 			p.out.FailError(c, h.Kind, h.ID, bad)

@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// SetAuth follows the meta shard. Who came in by what does not count any more is sent away, and may
-// come again with what does.
+// SetAuth follows the meta shard. It disconnects clients whose credentials are no longer valid;
+// they may come again with valid ones.
 func (s *Server) SetAuth(state *meta.State) {
 	s.authMu.Lock()
 	defer s.authMu.Unlock()
@@ -35,8 +35,8 @@ func (s *Server) SetAuth(state *meta.State) {
 	})
 }
 
-// recheckCredentials sends a connection away that came in by what does not count any more, or whose
-// identity may do less than before.
+// recheckCredentials disconnects a client whose credentials are no longer valid, or whose identity
+// has lost a right.
 func (c *Client) recheckCredentials(old, v *auth.View, lost func(identity string) bool) {
 	turnsOn := v.On() && !old.On()
 	exempt := turnsOn && c.authSwitches.Load() > 0
@@ -133,15 +133,15 @@ func (c *Client) allowedAt(right auth.Right, path string) *protocol.Error {
 	return bad
 }
 
-// mapBehind notes what allowed or allowedAt refuses, for reject.
+// mapBehind records a refusal of allowed or allowedAt, for reject.
 func (c *Client) mapBehind(u unconfirmed) *protocol.Error {
 	u.answer = protocol.Errorf(protocol.StatusUnavailable, "%s", textMapBehind)
 	c.unconfirmed = &u
 	return u.answer
 }
 
-// allowedAnywhere reports whether the identity has the right on any path. One that has it nowhere
-// is told the same of a node that does not exist as of one that it may not use.
+// allowedAnywhere reports whether the identity has the right on any path. Without it, the client
+// gets the same answer for a missing node as for one that it may not use.
 func (c *Client) allowedAnywhere(right auth.Right) bool {
 	if a := c.server.cfg.Authorizer; a != nil {
 		return a.Allowed(c.identity, right, "")

@@ -13,7 +13,7 @@ import (
 // request is a message that the read cycle decodes and checks before anything else happens with it.
 type request = protocol.Message
 
-// decode reads and checks a request. False: it was answered.
+// decode reads and checks a request. It returns false if the request was answered.
 func (p *cycle) decode(c *Client, h protocol.Header, m request) bool {
 	err := protocol.DecodeBody(m, h.Body)
 	if err == nil {
@@ -93,8 +93,8 @@ func (c *Client) shardFor(p *cycle, h protocol.Header, tier uint8) Shard {
 	return d
 }
 
-// submitToShard is submit for a shard that is known. False: the shard did not take the command, and
-// the request was answered.
+// submitToShard is submit for a shard that is known. It returns false if the shard did not take the
+// command, and the request was answered.
 func (c *Client) submitToShard(d Shard, p *cycle, h protocol.Header, cmd shard.Command) bool {
 	if c.rejectMoving(d, p, h) {
 		return false

@@ -82,7 +82,7 @@ func checkToken(c *Client, a helloAnswer, fetch bool) {
 	})
 }
 
-// helloAnswer is what a hello asked, and who the client is by a view.
+// helloAnswer is a hello, and the client's identity, or an error, by a view.
 type helloAnswer struct {
 	kind     protocol.Kind
 	id       uint64
@@ -139,8 +139,8 @@ func means(cluster string, s *meta.State) bool {
 }
 
 // rejectCluster refuses a client that means another cluster: this instance may have the address of
-// one that is gone. A client that would have to authenticate is not told which cluster this is. The
-// lines in the log are bounded with those of refused credentials.
+// one that is gone. The name of this cluster is not sent to a client that would have to
+// authenticate. The lines in the log are bounded with those of refused credentials.
 func rejectCluster(c *Client, p *cycle, h protocol.Header, m *protocol.Hello, state *meta.State) {
 	text := fmt.Sprintf("it is not cluster %q, which the client means", m.Cluster)
 	if view := c.server.auth.Load(); c.server.cfg.Authenticator == nil && (view == nil || !view.On()) {

@@ -9,10 +9,11 @@ import (
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
-// mapAnnouncer tells clients of newer maps, and of shards that serve more buckets. A planned change
-// makes dozens of either in a second, and to tell each of thousands of connections of every one
-// takes more of the processors than the change. So all connections are told at a bounded pace. Those
-// whose requests were refused, because the map has changed or is about to, are told at once.
+// mapAnnouncer notifies clients of newer maps, and of shards that serve more buckets. A planned
+// change makes dozens of either in a second, and to notify thousands of connections of each one
+// takes more of the processors than the change. So all connections are notified at a bounded pace.
+// Those whose requests were refused, because the map has changed or is about to, are notified at
+// once.
 type mapAnnouncer struct {
 	server *Server
 
@@ -20,8 +21,8 @@ type mapAnnouncer struct {
 	paces map[uint64]*announcePace // by shard; of 0: of the map
 }
 
-// announce has so many connections told at the pace of a shard, or of the map, and those that wait
-// now.
+// announce calls send at once for the clients that wait, and for all connections at the pace of a
+// shard, or of the map.
 func (a *mapAnnouncer) announce(shard uint64, connections int, send func(all bool)) {
 	a.mu.Lock()
 	p := a.paces[shard]
@@ -42,7 +43,7 @@ func (a *mapAnnouncer) announce(shard uint64, connections int, send func(all boo
 	send(all)
 }
 
-// announceMap tells clients that there is a newer map.
+// announceMap notifies clients of a newer map.
 func (a *mapAnnouncer) announceMap() {
 	a.announce(0, a.server.transport.Connections(), func(all bool) {
 		m := &protocol.MapChanged{Version: a.server.Routes().State.MapVersion()}
@@ -65,13 +66,13 @@ func awaitsMap(status protocol.Status) bool {
 	return status == protocol.StatusWrongShard || status == protocol.StatusUnavailable
 }
 
-// announcePace says when all connections are told.
+// announcePace decides when all connections are notified.
 type announcePace struct {
 	last time.Time // when they were
 	due  bool      // they will be
 }
 
-// next takes a newer map. All connections are told of it now, or after a pause, or by an
+// next takes a newer map. All connections are notified of it now, or after a pause, or by an
 // announcement that is due already.
 func (p *announcePace) next(now time.Time, connections int) (all bool, later time.Duration) {
 	rest := fanout.Pause(connections) - now.Sub(p.last)
@@ -86,5 +87,5 @@ func (p *announcePace) next(now time.Time, connections int) (all bool, later tim
 	return false, rest
 }
 
-// announced notes that an announcement that was due was made.
+// announced records that a due announcement was made.
 func (p *announcePace) announced(now time.Time) { p.last, p.due = now, false }

@@ -7,23 +7,23 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Above the high mark, in hundredths of the limit, requests that need more memory are rejected, until
-// the live heap is below the low mark. The rest is for garbage between two collections, and for what
-// the runtime itself takes.
+// Above the high mark, in hundredths of the limit, requests that need more memory are rejected,
+// until the live heap is below the low mark. The rest is for garbage between two collections, and
+// for the runtime itself.
 const (
 	memoryHighMark = 60
 	memoryLowMark  = 55
 )
 
-// MemoryLimit watches what the process holds, and reports whether it is too much for more.
+// MemoryLimit watches the memory of the process, and reports whether it is too much for more.
 type MemoryLimit struct {
-	max      int64 // 0: nothing is watched
+	max      int64 // 0: unlimited
 	live     atomic.Int64
 	exceeded atomic.Bool
 	samples  []metrics.Sample // of Measure
 }
 
-// NewMemoryLimit makes a limit of so many bytes. 0: unlimited.
+// NewMemoryLimit returns a limit of max bytes. 0: unlimited.
 func NewMemoryLimit(max int64) *MemoryLimit {
 	return &MemoryLimit{max: max, samples: []metrics.Sample{{Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/heap/stacks:bytes"}}}
@@ -32,10 +32,10 @@ func NewMemoryLimit(max int64) *MemoryLimit {
 // Max is the limit in bytes; 0: unlimited.
 func (m *MemoryLimit) Max() int64 { return m.max }
 
-// Live is what the process held when it was measured last, in bytes.
+// Live returns the memory of the process in bytes, as last measured.
 func (m *MemoryLimit) Live() int64 { return m.live.Load() }
 
-// Measure takes in how things stand. One goroutine calls it, the sweeper.
+// Measure updates the measured memory. One goroutine calls it, the sweeper.
 func (m *MemoryLimit) Measure() {
 	if m.max == 0 {
 		return
@@ -48,7 +48,7 @@ func (m *MemoryLimit) Measure() {
 	m.Update(live)
 }
 
-// Update decides by what lives.
+// Update decides by the live heap.
 func (m *MemoryLimit) Update(live int64) {
 	m.live.Store(live)
 	switch share := live / (m.max / 100); {

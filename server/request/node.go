@@ -130,7 +130,7 @@ func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string, fields
 	return true
 }
 
-// Bounds of what is under way off the loops, beside Limits.NodeOps.
+// Bounds of the operations off the loops, beside Limits.NodeOps.
 const (
 	maxNodeLists = 8 // each looks at up to 20,000 nodes
 	maxMethods   = 64

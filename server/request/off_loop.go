@@ -13,9 +13,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// runOffLoop runs op on a goroutine of its own, in one of the slots, and replies with what it
-// answers. Lists, which need no right, changes of nodes, which tenants may be allowed on their own,
-// and operators' methods have slots of their own, so that none of them keeps the next from being
+// runOffLoop runs op on a goroutine of its own, in one of the slots, and replies with its result.
+// Lists, which need no right, changes of nodes, which tenants may be allowed on their own, and
+// operators' methods have slots of their own, so that none of them keeps the next from being
 // served.
 func runOffLoop(
 	c *Client, p *cycle, h protocol.Header, slots chan struct{}, op func(ctx context.Context) (protocol.Message, error),

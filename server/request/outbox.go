@@ -9,7 +9,7 @@ import (
 )
 
 // Outbox is how one goroutine answers clients: it counts replies, and holds the buffers of
-// encoding. It is used by one goroutine at a time. What it sends is written at the latest after
+// encoding. It is used by one goroutine at a time. Its frames are written at the latest after
 // Flush.
 type Outbox struct {
 	server  *Server
@@ -71,7 +71,7 @@ func (o *Outbox) fail(c *Client, kind protocol.Kind, id uint64, status protocol.
 	o.written += c.Append(kind|protocol.KindReply, id, uint64(status), &o.failure)
 }
 
-// countsAsRejection says which rejections count: those that a well-behaved client sees few of.
+// countsAsRejection reports whether a rejection counts: a well-behaved client sees few of those.
 func countsAsRejection(status protocol.Status) bool {
 	switch status {
 	case protocol.StatusOverloaded, protocol.StatusBadRequest, protocol.StatusBadSession,
@@ -82,9 +82,9 @@ func countsAsRejection(status protocol.Status) bool {
 	return false
 }
 
-// RejectByShard answers a request of a shard with an error. With WRONG_SHARD the client is told who
-// leads the shard, as far as is known here: that is where to ask, or, if it is this instance, there
-// is no use in looking for another leader of it.
+// RejectByShard answers a request of a shard with an error. With WRONG_SHARD the reply names the
+// shard's leader, as far as it is known here: the client asks there, or, if it is this instance,
+// need not look for another leader of it.
 func (o *Outbox) RejectByShard(
 	c *Client, d Shard, kind protocol.Kind, id uint64, status protocol.Status, refusal protocol.Refusal, text string,
 ) {
@@ -98,9 +98,9 @@ func (o *Outbox) RejectByShard(
 }
 
 // rejectElsewhere answers a request for a bucket of another instance's shard, or of another shard
-// than the one that was asked. The client is told which shard owns the bucket in the map here, and
-// how new that map is. It names no leader: the client's map does, and Master alone would be taken
-// for the leader of the shard that was asked.
+// than the requested one. The reply names the shard that owns the bucket in the map here, and the
+// map's version. It names no leader: the client's map does, and Master alone would be taken for the
+// leader of the requested shard.
 func (o *Outbox) rejectElsewhere(c *Client, h protocol.Header, tier uint8) {
 	r := o.server.Routes()
 	o.failure = protocol.Failure{Shard: r.owner(tier, h.Arg), MapVersion: r.State.MapVersion()}
@@ -126,5 +126,5 @@ func (o *Outbox) FailError(c *Client, kind protocol.Kind, id uint64, err error) 
 // together.
 func (o *Outbox) Flush() { o.server.transport.Flush() }
 
-// FlushDirect is Flush for a goroutine that has answered so many commands, and may write itself.
+// FlushDirect is Flush for a goroutine that has answered commands requests and may write itself.
 func (o *Outbox) FlushDirect(commands int) { o.server.transport.FlushDirect(&o.direct, commands) }

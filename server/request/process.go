@@ -62,7 +62,7 @@ func memberMessages(c *Client, p *cycle, h protocol.Header, t target) {
 	}
 }
 
-// operateProcess submits what an operator changes, with a line of the log and one of the audit log.
+// operateProcess submits an operator's change, with a line of the log and one of the audit log.
 func operateProcess(c *Client, p *cycle, h protocol.Header, t target) {
 	var name []byte
 	var e audit.Event

@@ -8,15 +8,15 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// What a request is to its node's quota of requests a second. The quota is there so that one node's
-// clients leave room for the others'; it must not cost a client its session, nor keep it from
-// giving back what it has, for that would hurt those that wait for it.
+// quotaCharge classifies a request for its node's quota of requests a second. The quota leaves room
+// for the clients of other nodes; it must not cost a client its session, nor keep it from releasing
+// units, for that would hurt the clients that wait for them.
 type quotaCharge uint8
 
 const (
-	chargeNone quotaCharge = iota // not of one node, or an operator's: nothing is counted
-	// what keeps, answers, gives back or ends something: counted, so that others of the node come
-	// later, and never refused
+	chargeNone quotaCharge = iota // not of one node, or an operator's: not counted
+	// keeps, answers, releases or ends something: counted, so that others of the node come later,
+	// and never refused
 	chargeAlways
 	chargeAsk // everything else: counted, and refused when there is nothing left
 )
@@ -24,9 +24,9 @@ const (
 // Rate holds a node to its quota of requests a second on this instance: a bucket of one second's
 // requests that fills evenly. All loops share it, by one atomic word.
 //
-// It is the generic cell rate algorithm: spent is when the bucket would be full again. Each request
-// moves that by one interval, and may be asked while it stays within a second from now. What is
-// never refused may move it by one more second at most.
+// It is the generic cell rate algorithm: fullAt is when the bucket would be full again. Each
+// request moves that by one interval, and is within the quota while it stays within a second from
+// now. A request that is never refused may move it by one more second at most.
 type Rate struct {
 	Quota    uint64
 	interval time.Duration // rounded up: the quota is never exceeded, and fallen short of by 1 % at most
@@ -66,8 +66,8 @@ func (r *Rate) take(now time.Duration, c quotaCharge) bool {
 	}
 }
 
-// chargeQuota counts a request against its node's quota. False: it was refused, and answered. While
-// no node has such a quota it costs a look at the map.
+// chargeQuota counts a request against its node's quota. It returns false if the request was
+// refused, and answered. While no node has such a quota it costs a look at the map.
 func chargeQuota(c *Client, p *cycle, h protocol.Header, node uint64) bool {
 	rates := c.server.Routes().Rates
 	if len(rates) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/ratelimit"
 )
 
-// limitAnswers answers what is asked of the leases of a shard's rate limits, on the shard's barrier
+// limitAnswers answers requests for leases of a shard's rate limits, on the shard's barrier
 // goroutine. The leases are those of [replica.Shard.RateLimits].
 type limitAnswers struct {
 	signer session.Signer
@@ -20,7 +20,7 @@ type limitAnswers struct {
 	signed []byte
 }
 
-// errNotLeading refuses what only a leader can answer.
+// errNotLeading refuses a request that only a leader can answer.
 var errNotLeading = protocol.Errorf(protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and send it again")
 
 // leases runs fn with the leases of the shard's rate limits, while this instance leads the shard.
@@ -95,7 +95,7 @@ func (x reading) admit(leases *leader.RateLimits) {
 	leases.Admit(x.m, x.logTime, func(a *ratelimit.Answer) bool { return x.host.Requests().out.AnswerLimit(x.host, a) })
 }
 
-// AnswerLimit answers a call that waited for units of a rate limit. False: its connection is gone.
+// AnswerLimit answers a call that waited for units, or returns false if its connection is gone.
 func (o *Outbox) AnswerLimit(d Shard, a *ratelimit.Answer) bool {
 	c := o.server.Client(a.To.Conn)
 	if c == nil {

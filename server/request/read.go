@@ -21,11 +21,11 @@ type readItem struct {
 	epoch  uint64 // of polls alone, which go to the log if reading is not enough: under which their session is attached
 }
 
-// readScope is what has to be known of a read before the machine is asked.
+// readScope is the part of a read that is needed before the machine is asked.
 type readScope struct {
 	node    uint64
 	want    protocol.Consistency
-	index   uint64 // the client has seen this one; 0: none
+	index   uint64 // the client has seen this index; 0: none
 	shard   uint64 // that the client means; 0: any
 	session uint64 // that is described
 
@@ -37,14 +37,15 @@ func scopeOf(node uint64, want protocol.Consistency, index, shard uint64) readSc
 	return readScope{node: node, want: want, index: index, shard: shard}
 }
 
-// readKind is how a describe or list is answered. Its row in the table of request kinds names it.
+// readKind describes the answer of a describe or list. Its row in the table of request kinds has
+// it.
 type readKind struct {
 	buffer func() readBuffer       // makes memory, for the connection and behind a barrier
 	scope  func(request) readScope // nil: of requests on a session
 	// answer reads from the machine into the reply. False and no error: the request goes to the
 	// log.
 	answer func(reading, request, protocol.Message) (bool, error)
-	later  bool // it is answered when what it asks for is there, and does not go to the log
+	later  bool // it is answered when the result is there, and does not go to the log
 }
 
 // readBuffer is memory for one read of a kind.
@@ -195,8 +196,8 @@ func readKinds() map[protocol.Kind]requestKind {
 	}
 }
 
-// readBatch is the reads that one pass over a connection's bytes gathered for one shard. Those that
-// may be answered from memory are, at the end of the pass; the others wait for a barrier together.
+// readBatch is the reads for one shard from one pass over a connection's bytes. Those that may be
+// answered from memory are, at the end of the pass; the others wait for a barrier together.
 type readBatch struct {
 	host     Shard
 	items    []readItem
@@ -319,7 +320,7 @@ func (p *cycle) serveReads() {
 	p.reads = p.reads[:0]
 }
 
-// serve answers what may be answered RELAXED now, and keeps the rest.
+// serve answers the reads that may be RELAXED now, and keeps the rest.
 func (r *readBatch) serve(o *Outbox) {
 	relaxed := false
 	for i := range r.items {
@@ -408,19 +409,19 @@ func (r *readBatch) logTimeBehind(m *shard.Machine) uint64 {
 	return max(r.host.Replica().LogTime(), m.LogTime()) - m.LogTime()
 }
 
-// remaining is what is left of a detached session's time.
+// remaining returns the time that a detached session has left.
 func remaining(s *protocol.SessionInfo, behind uint64) uint64 {
 	return s.Remaining - min(s.Remaining, behind)
 }
 
 // Arm registers the one-shot watch of a describe that was just read in the same Exclusive. The
-// reply goes out before anything the watch may say. The session was bound to the connection when
-// the request came in; since then it may have ended, or been attached elsewhere, and nothing may be
-// told to it here any more.
+// reply goes out before any event of the watch. The session was bound to the connection when the
+// request came in; since then it may have ended, or been attached elsewhere, and then its events
+// must not be sent here.
 func Arm(c *Client, host Shard, m *shard.Machine, d *protocol.Describe) error {
 	hub := host.Hubs().Semaphores
 	if !c.Watch(host.Hubs()) {
-		return nil // closed: nobody is there to be told
+		return nil // closed: no client is left
 	}
 	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID,
 		m.Nodes().MaxWatchers(d.Node)); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// trackRequestKinds are the requests that change tracks, and their streams. A report needs
-// the right use, as an acquire does; what decides for others needs admin.
+// trackRequestKinds are the requests that change tracks, and their streams. A report needs the
+// right use, as an acquire does; a decision for others needs admin.
 func trackRequestKinds() map[protocol.Kind]requestKind {
 	var (
 		decides = requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: submitTrack}
@@ -35,7 +35,7 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindTrackPublish: onSession(func(m *protocol.TrackPublish) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTrack,
 				data: func(m request) (string, []byte) { return "payload", m.(*protocol.TrackPublish).Payload }}),
-		// One for each version there is: what it does is noted, not that it was asked.
+		// Sent once for each version that exists: the audit log has the effect, not the request.
 		protocol.KindTrackAdvance:    onSession(func(m *protocol.TrackAdvance) *uint64 { return &m.Session }, adds),
 		protocol.KindTrackWithdraw:   onSession(func(m *protocol.TrackWithdraw) *uint64 { return &m.Session }, offers),
 		protocol.KindTrackAdmin:      onSession(func(m *protocol.TrackAdmin) *uint64 { return &m.Session }, decides),
@@ -45,9 +45,9 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 	}
 }
 
-// submitTrack submits what was decided about a track, and notes who asked for it. What came of it
-// is noted when the log has it (trackDecisions of serving): a request may be refused, or be
-// sent again.
+// submitTrack submits a decision about a track, and records who asked for it. The outcome is
+// recorded when the log has it (trackDecisions of serving): a request may be refused, or be sent
+// again.
 func submitTrack(c *Client, p *cycle, h protocol.Header, t target) {
 	path, _ := c.server.Routes().NodePath(t.node)
 	track, e, fields := trackAsked(t.message)
@@ -60,7 +60,7 @@ func submitTrack(c *Client, p *cycle, h protocol.Header, t target) {
 	submitTarget(c, p, h, t)
 }
 
-// trackAsked is what a request asks of a track, for the audit log.
+// trackAsked returns a track request in the words of the audit log.
 func trackAsked(m request) (track []byte, e audit.Event, fields []any) {
 	switch m := m.(type) {
 	case *protocol.TrackCreate:
@@ -124,11 +124,11 @@ func watchTrack(c *Client, p *cycle, h protocol.Header, t target) {
 
 // Thousands of instances poll their tracks once a second, and nearly no poll changes anything. Such
 // a poll is a read: it waits for the barrier that all reads share, and is answered from the
-// machine. A poll that would change something, or is to be rejected, goes to the log as it came. A
+// machine. A poll that would change something, or be rejected, goes to the log as it came. A
 // poll never skips the barrier, whatever the node's read consistency: a deposed leader must not
 // report an older target than the log has.
 
-// pollKind is how a poll is read.
+// pollKind describes how a poll is read.
 func pollKind() *readKind {
 	return &readKind{
 		buffer: func() readBuffer { return readBuffer{new(protocol.TrackPoll), new(protocol.TrackPollReply)} },

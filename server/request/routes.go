@@ -17,13 +17,13 @@ type Routes struct {
 	tiers   [meta.MaxTiers][]Shard    // by bucket; nil where another instance serves it
 	single  bool                      // all nodes live in tier 0
 	Rates   map[uint64]*Rate          // by node; nil when no node has a quota of requests
-	Refused map[uint64]*atomic.Uint64 // by node: what its quota of requests refused; never goes back
+	Refused map[uint64]*atomic.Uint64 // by node: requests refused by its quota; never goes back
 	moves   []meta.Move               // under way
 	formats meta.Formats              // the highest that may be written
 }
 
-// newRoutes prepares a map; shard finds the shards that are hosted here. The rates of nodes go on
-// from the former one; nil: there is none.
+// newRoutes prepares a map; shard finds the shards that are hosted here. Rates of nodes are carried
+// over from former, which may be nil.
 func newRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *Routes {
 	r := &Routes{State: state, single: true, moves: state.Moves(), formats: state.Formats()}
 	r.current, r.before = state.Keys()
@@ -44,7 +44,7 @@ func newRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *
 	return r
 }
 
-// Shard is the shard here that owns a bucket of a tier, nil when there is none.
+// Shard returns the shard here that owns a bucket of a tier, or nil.
 func (r *Routes) Shard(tier uint8, bucket uint64) Shard {
 	list := r.tiers[tier]
 	if bucket >= uint64(len(list)) {

@@ -9,7 +9,7 @@ import (
 )
 
 // semaphoreRequests are the requests that change semaphores. They are decoded and checked here, so
-// that what enters the log is worth its sync.
+// that every command in the log is worth its sync.
 func semaphoreRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindCreate: onSession(func(m *protocol.Create) *uint64 { return &m.Session },
@@ -27,7 +27,7 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 		protocol.KindAcquire: onSession(func(m *protocol.Acquire) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: acquire,
 				data: func(m request) (string, []byte) { return "data", m.(*protocol.Acquire).Data }}),
-		// Of an identity that may only read by now it gives back what the session holds from before.
+		// An identity that has lost the right use may still release the session's earlier leases.
 		protocol.KindRelease: onSession(func(m *protocol.Release) *uint64 { return &m.Session },
 			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
 		protocol.KindForceRelease: onNode(func(m *protocol.ForceRelease) *uint64 { return &m.Node },
@@ -44,8 +44,8 @@ func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 	}
 }
 
-// audited reports whether the audit log has a line of a change of a semaphore that programs do all the
-// time: it is a configuration's, or says why.
+// audited reports whether the audit log has a line of a change of a semaphore that programs make
+// all the time: the name is a configuration's, or the request has a reason.
 func audited(name []byte, reason string) bool {
 	return reason != "" || bytes.HasPrefix(name, []byte(protocol.ConfigPrefix))
 }
@@ -73,7 +73,7 @@ func resize(c *Client, p *cycle, h protocol.Header, t target) {
 	submitTarget(c, p, h, t)
 }
 
-// alter is audited whole: each of its fields decides who waits for what.
+// alter is audited whole: each of its fields may change the order of waiters.
 func alter(c *Client, p *cycle, h protocol.Header, t target) {
 	m := t.message.(*protocol.Alter)
 	auditRequest(c, "ask_alter", "semaphore options change requested", t.node,

@@ -28,7 +28,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Config is what requests need of the instance.
+// Config connects the request handlers to the instance.
 type Config struct {
 	Limits  Limits
 	Cluster Cluster
@@ -41,7 +41,7 @@ type Config struct {
 	Authorizer    auth.Authorizer    // nil: the cluster's rights count
 
 	Context context.Context // ends when the server stops
-	Go      func(func())    // starts what ends with Context
+	Go      func(func())    // starts a goroutine that ends with Context
 	OnPanic func(where string, what any)
 	Clock   replica.Clock
 	Log     *slog.Logger
@@ -49,7 +49,7 @@ type Config struct {
 	Audit   func(audit.Event)
 }
 
-// Limits bound what clients may ask for.
+// Limits bound clients' requests.
 type Limits struct {
 	Window      int // requests of a connection that may be unanswered
 	MaxFrame    uint32
@@ -65,11 +65,11 @@ type Cluster interface {
 	Instance() uint64
 	// Governor changes and reads coordination nodes, tokens and rights.
 	Governor() *governor.Governor
-	// Methods serves operators' methods. The caller may change what it got.
+	// Methods serves operators' methods. The caller may change the result.
 	Methods() *operator.ClusterMethods
 	// State is the cluster map as this instance has it now.
 	State() *meta.State
-	// FetchKeys has the keys of a trust be fetched from its issuer, and returns what came of it.
+	// FetchKeys fetches the keys of a trust from its issuer. The error is that of the fetch.
 	FetchKeys(ctx context.Context, trust string) error
 	// Sync waits until State is up to date.
 	Sync(context.Context) error
@@ -128,15 +128,15 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// SetTransport says where the clients are. It is called before anything is sent.
+// SetTransport sets the transport. It is called before anything is sent.
 func (s *Server) SetTransport(t *transport.Transport) { s.transport = t }
 
-// NewClient makes what stands above a connection.
+// NewClient returns the handler above a connection.
 func (s *Server) NewClient(c *transport.Conn) transport.Client {
 	return &Client{Conn: session.Conn{Conn: c, Table: s.cfg.Bindings}, server: s}
 }
 
-// Routes is the newest map that is prepared here; nil: there is none yet.
+// Routes returns the newest map prepared here, or nil before the first.
 func (s *Server) Routes() *Routes { return s.routes.Load() }
 
 // MapChanged follows a map that this instance has carried out, and notifies the clients. One
@@ -155,8 +155,8 @@ func (s *Server) AnnounceLeader(m *protocol.MapChanged) {
 }
 
 // AnnounceBuckets notifies clients that a shard, which leads here, serves more buckets: those whose
-// requests were refused since the last map at once, and all at a bounded pace. The message is made
-// when it is sent; nil is none.
+// requests were refused since the last map at once, and all at a bounded pace. message is called
+// when it is sent; if it returns nil, nothing is sent.
 func (s *Server) AnnounceBuckets(shard uint64, message func() *protocol.MapChanged) {
 	s.announcer.announce(shard, s.transport.Connections(), func(all bool) {
 		if m := message(); m != nil {
@@ -175,16 +175,16 @@ func (s *Server) Reroute() {
 // Drain turns requests and hellos away from here on.
 func (s *Server) Drain() {
 	s.draining.Store(true)
-	s.endConfirm() // what waits for one is answered that the map may be behind
+	s.endConfirm() // waiting requests are answered that the map may be behind
 }
 
 // Draining reports whether requests are turned away.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
-// Auth is the newest view of tokens and rights; nil: there is none yet.
+// Auth returns the newest view of tokens and rights, or nil before the first.
 func (s *Server) Auth() *auth.View { return s.auth.Load() }
 
-// Client finds an open connection; nil when it is gone.
+// Client returns an open connection, or nil when it is gone.
 func (s *Server) Client(id uint64) *Client {
 	if c := s.transport.Conn(id); c != nil {
 		return c.Client().(*Client)
@@ -197,7 +197,7 @@ func (s *Server) EachClient(visit func(c *Client)) {
 	s.transport.Each(func(c *transport.Conn) { visit(c.Client().(*Client)) })
 }
 
-// LastReceived is when something last arrived on a connection; 0 if it is closed.
+// LastReceived returns when bytes last arrived on a connection; 0 if it is closed.
 func (s *Server) LastReceived(conn uint64) time.Duration {
 	if c := s.transport.Conn(conn); c != nil {
 		return c.LastReceived()
@@ -208,16 +208,16 @@ func (s *Server) LastReceived(conn uint64) time.Duration {
 // Flush has everything written that was sent.
 func (s *Server) Flush() { s.transport.Flush() }
 
-// FanOut is the pace of what many connections get alike.
+// FanOut is the pace of messages to many connections alike.
 func (s *Server) FanOut() *fanout.Pace { return s.fanOut }
 
-// FlushSoon is Flush for what may wait a moment for more.
+// FlushSoon is Flush for frames that may wait a moment for more.
 func (s *Server) FlushSoon() { s.transport.FlushSoon() }
 
 // Panicked reports a panic that was contained elsewhere. The goroutine must still have its stack.
 func (s *Server) Panicked(where string, what any) { s.cfg.OnPanic(where, what) }
 
-// Guard, deferred, contains a panic: it is reported, and then, if not nil, closes what was hit.
+// Guard, deferred, contains and reports a panic, and calls then, if not nil, to close what it hit.
 func (s *Server) Guard(where string, then func()) {
 	if p := recover(); p != nil {
 		s.cfg.OnPanic(where, p)

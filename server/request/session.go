@@ -115,11 +115,11 @@ func sessionAttach(c *Client, p *cycle, h protocol.Header, _ target) {
 }
 
 // attachRelaxed answers an attach from the leader's memory and logs it behind the answer, where the
-// node's configuration allows that and nothing can go wrong with it. False: the attach takes the
-// way through the log first.
+// node's configuration allows that and it is safe. If it returns false, the attach goes through the
+// log first.
 //
-// A barrier of this leader must have begun less than the node's grace period ago, and what
-// leader.MayAttachUnlogged asks for must hold.
+// A barrier of this leader must have begun less than the node's grace period ago, and the
+// conditions of leader.MayAttachUnlogged must hold.
 func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAttach) bool {
 	d := c.server.Routes().Shard(protocol.SessionTier(m.Session), h.Arg)
 	if d == nil || !d.Replica().Leading() {
@@ -166,10 +166,10 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 // before the log has the attach: they wait behind it in the same log, or at a remote shard, which
 // learns the epoch from them.
 //
-// The log may have been faster, and what it says of the session may be over by then: no other event
-// follows to mark the binding as logged, or to take it off. The error is for a session that has
-// ended, or that another attach has. A session that was detached stays unbound: the event for that
-// names the epoch, and voids the reply.
+// The log may have been faster, and the session's state in it may be over by then: no other event
+// follows to mark the binding as logged, or to remove it. The error is for a session that has
+// ended, or that another attach has. A session that was detached stays unbound: the event of the
+// detach names the epoch, and voids the reply.
 func (c *Client) BindUnlogged(d Shard, m *protocol.SessionAttach) (bad *protocol.Error) {
 	b := c.NewBinding(m.Session, m.Epoch, m.Node, d, m.Description)
 	b.Unlogged = true

@@ -31,7 +31,7 @@ type Shard interface {
 	MaxLogTime(m *shard.Machine, now time.Duration) uint64
 }
 
-// ShardRequests is what this package keeps for a hosted shard.
+// ShardRequests is this package's state for a hosted shard.
 type ShardRequests struct {
 	server *Server
 	pager  *pager
@@ -46,7 +46,7 @@ type ShardRequests struct {
 	limits                        limitAnswers // of the barrier goroutine
 }
 
-// NewShard makes what is kept for a shard. Run it while the shard is hosted.
+// NewShard returns the state for a shard. Run it while the shard is hosted.
 func (s *Server) NewShard(d Shard) *ShardRequests {
 	return &ShardRequests{server: s, pager: newPager(d), out: s.NewOutbox(), buffers: new(readBuffers)}
 }

@@ -7,29 +7,29 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// requestKind is what the server knows of one kind of request. A new kind is one row of its
-// family's table, and a handler in the same file.
+// requestKind describes one kind of request to the server. A new kind is one row of its family's
+// table, and a handler in the same file.
 type requestKind struct {
-	// body is where a request is decoded before anything else, and the session or node that it
-	// names. Nil: the handler decodes.
+	// body returns the buffer into which a request is decoded before anything else, and the session
+	// or node that it names. Nil: the handler decodes.
 	body func(*requestBuffers, protocol.Kind) (m request, id *uint64)
-	// data is what Limits.MaxData bounds, and its name in the refusal. Nil: nothing.
+	// data returns the data that Limits.MaxData bounds, and its name in the refusal. Nil: no data.
 	data func(request) (what string, data []byte)
 
 	ofSession bool        // id is a session's, which must be bound to the connection; else a node's
 	right     auth.Right  // on the node; 0: none, or the handler checks
 	charge    quotaCharge // to the node's quota of requests
-	grows     bool        // it takes memory until somebody gives it back; rejected while memory is short
+	grows     bool        // it takes memory until somebody releases it; rejected while memory is short
 	routed    bool        // to the shard here that owns the bucket; otherwise the handler finds its shard, or needs none
 	read      *readKind   // of describes and lists: how they are answered
 
 	handle func(c *Client, p *cycle, h protocol.Header, t target)
 }
 
-// target is what a request is about, once the checks of its kind have passed.
+// target is a request with the objects that it names, once the checks of its kind have passed.
 type target struct {
 	message request          // as its row's body decoded it
-	binding *session.Binding // nil if no session is named
+	binding *session.Binding // nil if the request names no session
 	node    uint64
 	shard   Shard // nil if not routed
 }
@@ -51,8 +51,8 @@ func newRequestTable() *requestTable {
 	return t
 }
 
-// serve checks a request as its kind's row says, and hands it on. Arguments are judged before the
-// session, and the session before the right.
+// serve checks a request as its kind's row says, and hands it on. It checks the arguments before
+// the session, and the session before the right.
 func (c *Client) serve(p *cycle, h protocol.Header, k *requestKind) {
 	if k.body == nil {
 		k.handle(c, p, h, target{})
@@ -104,7 +104,7 @@ func submitTarget(c *Client, p *cycle, h protocol.Header, t target) {
 	c.submitToShard(t.shard, p, h, t.command())
 }
 
-// command is a command on behalf of what the request is about.
+// command returns a command on behalf of the request's target.
 func (t *target) command() shard.Command {
 	if t.binding == nil {
 		return shard.Command{Node: t.node}
@@ -115,7 +115,8 @@ func (t *target) command() shard.Command {
 // requestBuffers is memory for decoding requests: one of each kind that has come.
 type requestBuffers [protocol.NumKinds]request
 
-// buffer is where a request of a kind is decoded. It is good until the next one of the kind.
+// buffer returns the decode buffer for a request of a kind. It is good until the next one of the
+// kind.
 func buffer[M any, P interface {
 	*M
 	request

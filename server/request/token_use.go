@@ -16,7 +16,7 @@ const (
 	// tokenUsePrecision is how old the time of a token's last use may be. Each note is a command of
 	// the meta shard.
 	tokenUsePrecision = time.Hour
-	// tokenUseTimeout bounds such a command; the next check notes what it did not.
+	// tokenUseTimeout bounds such a command; the next check records the uses that it did not.
 	tokenUseTimeout = 10 * time.Second
 )
 

@@ -8,9 +8,9 @@ import (
 
 // rejectUnbound answers a request on a session that is not bound to this connection:
 // SESSION_EXPIRED if there is no such session, whether it ended or never was, and BAD_SESSION if
-// there is one. The leader of the session's home knows, behind a barrier where its machine has not
+// one exists. The leader of the session's home knows, behind a barrier where its machine has not
 // given the id out; an instance that is neither says BAD_SESSION, and the attach that it advises
-// tells. The caller holds no machine.
+// finds out. The caller holds no machine.
 func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint64) {
 	bad := c.UnboundError(sessionID)
 	if rejectWithoutHome(c, o, kind, id, sessionID) {
@@ -48,7 +48,7 @@ func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint6
 	}
 }
 
-// rejectWithoutHome answers SESSION_EXPIRED if no session can have an id. False: one can.
+// rejectWithoutHome answers SESSION_EXPIRED and returns true if no session can have the id.
 func rejectWithoutHome(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint64) bool {
 	if !c.server.Routes().noHome(sessionID) {
 		return false
@@ -67,8 +67,8 @@ func sessionState(d Shard, sessionID uint64) (lives, ended bool) {
 	return lives, ended
 }
 
-// sessionEnded reports whether a session which is at home here has ended: its id was given out by
-// what is in the log here, and ids are never used again.
+// sessionEnded reports whether a session which is at home here has ended: the log here has given
+// out its id, and ids are never used again.
 func sessionEnded(s *Server, sessionID uint64) bool {
 	d := s.Routes().Shard(protocol.SessionTier(sessionID), uint64(protocol.SessionBucket(sessionID)))
 	if d == nil {

@@ -21,15 +21,15 @@ const (
 	// unconfirmedTimeout bounds the wait for the meta shard. After it the client asks again.
 	unconfirmedTimeout = 3 * time.Second
 	// maxUnconfirmed bounds how many requests wait at a time, each with a path or a token at most.
-	// What comes then is to be asked again at once.
+	// Later ones are rejected, and the client asks again at once.
 	maxUnconfirmed = 1 << 14
 	// maxUnconfirmedRefusals is how many of them may lack a right or credentials by the map here.
 	// Clients that have none must not keep others from learning of new nodes.
 	maxUnconfirmedRefusals = maxUnconfirmed / 2
 )
 
-// unconfirmed is what a request needs and does not have by this instance's map: a right, or a node
-// whose id is higher than all ids in the map. The one may have been granted and the other made a
+// unconfirmed is a need of a request that this instance's map does not meet: a right, or a node
+// whose id is higher than all ids in the map. The right may have been granted, or the node made, a
 // moment ago.
 type unconfirmed struct {
 	answer  *protocol.Error // while the map is not confirmed
@@ -39,10 +39,10 @@ type unconfirmed struct {
 	path    string // if not empty, instead of the node
 }
 
-// unconfirmedRequests are requests of this kind, describes of paths that the map does not have, and
-// hellos whose credentials it does not have. They are answered when the meta shard has confirmed
-// the map. An id that was never given out then gets the answer of a node that the identity may not
-// use: if it were told apart at once, a client could count the nodes of others.
+// unconfirmedRequests are the requests with unmet needs, describes of paths that the map does not
+// have, and hellos whose credentials it does not have. They are answered when the meta shard has
+// confirmed the map. An id that was never given out then gets the answer of a node that the
+// identity may not use: a different answer at once would let a client count the nodes of others.
 type unconfirmedRequests struct {
 	mu       sync.Mutex
 	list     []unconfirmedRequest
@@ -53,8 +53,8 @@ type unconfirmedRequests struct {
 type unconfirmedRequest struct {
 	unconfirmed
 	token []byte     // of a hello
-	why   error      // the same: what is wrong with its credentials
-	view  *auth.View // the same: by which they are wrong
+	why   error      // the same: the error of its credentials
+	view  *auth.View // the same: the view that why is from
 	asks  bool       // the same: a console, see rejectCredentials
 	conn  *Client
 	kind  protocol.Kind
@@ -94,8 +94,8 @@ func (o *Outbox) awaitMap(x unconfirmedRequest) {
 	}
 }
 
-// answerUnconfirmed answers what waits, and what comes meanwhile: one confirmation for all that
-// came before it. A stop of the instance ends them.
+// answerUnconfirmed answers the waiting requests, and those that come meanwhile: one confirmation
+// serves all requests that came before it. A stop of the instance ends them.
 func answerUnconfirmed(s *Server) {
 	q := &s.unconfirmed
 	defer s.Guard("unconfirmed", func() {
@@ -115,7 +115,7 @@ func answerUnconfirmed(s *Server) {
 		ctx, cancel := context.WithTimeout(s.confirming, unconfirmedTimeout)
 		confirmed := s.cfg.Cluster.Sync(ctx) == nil
 		cancel()
-		if !confirmed { // which is the answer for what came meanwhile too
+		if !confirmed { // the answer also for the requests that came meanwhile
 			q.mu.Lock()
 			list = append(list, q.list...)
 			q.list, q.refusals = nil, 0
@@ -151,8 +151,8 @@ func answerUnconfirmed(s *Server) {
 	}
 }
 
-// fail answers a request with an error. A client that goes on sending what is refused is paused
-// where the map cannot be confirmed too.
+// fail answers a request with an error. A client that goes on sending refused requests is paused
+// even while the map cannot be confirmed.
 func (u *unconfirmedRequest) fail(o *Outbox, bad *protocol.Error) {
 	if u.kind == protocol.KindHello {
 		u.conn.rejectCredentials(u.kind, u.id, u.why, bad, u.asks)

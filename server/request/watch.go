@@ -26,7 +26,7 @@ func watchRequests() map[protocol.Kind]requestKind {
 func watch(c *Client, p *cycle, h protocol.Header, t target) {
 	m := t.message.(*protocol.Watch)
 	tier := c.server.Routes().tierOf(m.Node)
-	d := c.server.cfg.Shards.Shard(m.Shard) // not by the bucket: what the client takes for the shard's may have moved
+	d := c.server.cfg.Shards.Shard(m.Shard) // not by the bucket: it may have moved from the client's shard
 	if d == nil {
 		p.out.rejectElsewhere(c, h, tier)
 		return
@@ -63,8 +63,8 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 	p.out.Reply(c, h.Kind, h.ID, nil)
 }
 
-// openStream opens a stream over an object of a shard, unless err says why not. How the object
-// stands follows the reply, from the shard's pager.
+// openStream opens a stream over an object of a shard, unless err is set, which it answers. The
+// object's state follows the reply, from the shard's pager.
 func (p *cycle) openStream(c *Client, d Shard, h protocol.Header, err error, open func() error) {
 	if err == nil && c.Watch(d.Hubs()) {
 		c.pageMu.Lock()
@@ -91,7 +91,7 @@ func (p *cycle) rejectWatch(c *Client, d Shard, h protocol.Header, node uint64, 
 		p.out.FailError(c, h.Kind, h.ID, errNoNode)
 	case known:
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, delivery.TextStale)
-	case !ok && d.Leading(): // no other replica is to be asked
+	case !ok && d.Leading(): // no other replica needs to be asked
 		p.reject(c, h, c.mapBehind(unconfirmed{right: auth.RightRead, node: node}))
 	default:
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable,
