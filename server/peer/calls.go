@@ -151,7 +151,7 @@ func (s *callServer) reply(id uint64, body []byte, err error) error {
 
 const maxErrorText = 4096
 
-// wireError returns what is sent of a handler's error.
+// wireError returns a handler's error in the form in which it is sent.
 func wireError(err error) *protocol.Error {
 	if e, ok := errors.AsType[*protocol.Error](err); ok && e.Status != protocol.StatusOK {
 		return e

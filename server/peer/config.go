@@ -96,7 +96,7 @@ func (l *Limits) deadAfter() time.Duration { return maxMissedKeepAlives * l.Keep
 // normalize gives an address the same form as the raft engine does.
 func normalize(address string) string { return strings.ToLower(strings.TrimSpace(address)) }
 
-// checkAddress returns what is wrong with a host:port.
+// checkAddress returns an error unless address is a valid host:port.
 func checkAddress(address string) error {
 	if len(address) > maxName {
 		return fmt.Errorf("address has %d bytes; at most %d are allowed", len(address), maxName)

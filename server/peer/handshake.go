@@ -33,7 +33,7 @@ const (
 	macSize         = sha256.Size
 )
 
-// HandshakeVersion is the version of the handshake, and of what instances send each other after it.
+// HandshakeVersion is the version of the handshake, and of the messages of instances after it.
 const HandshakeVersion = 1
 
 // purpose of a connection. Numbers are stable.
@@ -149,7 +149,7 @@ func (r *bodyReader) done() bool { return !r.bad && len(r.rest) == 0 }
 // readHandshake reads exactly one message. It returns the whole message and its body.
 func readHandshake(r io.Reader) (kind byte, whole, body []byte, err error) {
 	var buf [maxHandshake + handshakeHeader]byte
-	// The first bytes reveal strangers: nothing more is read of an HTTP request or a TLS hello.
+	// The first bytes reveal strangers: no more of an HTTP request or a TLS hello is read.
 	if _, err := io.ReadFull(r, buf[:len(magic)]); err != nil {
 		return 0, nil, nil, err
 	}

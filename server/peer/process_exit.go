@@ -45,7 +45,7 @@ func processExited(ctx context.Context, network Network, address string) bool {
 type exitChecks struct {
 	mu   sync.Mutex
 	busy map[string]bool
-	f    func(ctx context.Context, address string) // set before Start; nil: nothing is checked
+	f    func(ctx context.Context, address string) // set before Start; nil: exits are not checked
 }
 
 // check is called when a raft connection ended that this end did not close.

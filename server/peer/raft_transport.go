@@ -100,7 +100,7 @@ const (
 	dialPatience = 1500 * time.Millisecond
 )
 
-// acquireConn makes the caller a user of the connection to a peer, and dials if there is none.
+// acquireConn makes the caller a user of the connection to a peer, and dials one if necessary.
 func (t *Transport) acquireConn(ctx context.Context, target string) (*sharedConn, error) {
 	t.mu.Lock()
 	if t.stopped {
@@ -321,7 +321,7 @@ func (t *Transport) serveRaft(c *conn) {
 			t.closeMalformed(c, err)
 			return
 		}
-		// The engine has copied what it keeps. A buffer that grew for a large batch is released.
+		// The engine has its own copy. A buffer that grew for a large batch is released.
 		if buf = payload; cap(buf) > 2*batchBytes {
 			buf = nil
 		}
@@ -342,7 +342,7 @@ func (t *Transport) deliverBatch(c *conn, batch raftpb.MessageBatch) bool {
 	return t.guard("raft engine", c.peer, func() { e.transport.messages(batch) })
 }
 
-// decodeBatch decodes a batch, and checks what the engine relies on.
+// decodeBatch decodes a batch, and checks the properties that the engine relies on.
 func (t *Transport) decodeBatch(c *conn, payload []byte, batch *raftpb.MessageBatch) error {
 	if err := checkBatch(payload); err != nil {
 		return err
@@ -460,7 +460,7 @@ func (t *Transport) deliverChunk(c *conn, chunk raftpb.Chunk) (taken byte) {
 	return taken
 }
 
-// snapshotWrite is what a snapshot writes at once, before raft messages get their turn.
+// snapshotWrite is the most that a snapshot writes at once, before raft messages get their turn.
 const snapshotWrite = 64 << 10
 
 // rateLimiter paces all senders of snapshots together.

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Unreached is why an instance is not reached at the address that it advertises.
+// Unreached describes an instance that is not reached at the address that it advertises.
 type Unreached struct {
 	Err error // of the last attempt
 	// From is the host from which that instance is connected to this one meanwhile: its process
@@ -26,7 +26,7 @@ type dialErrors struct {
 	all map[string]error
 }
 
-// note notes how a dial ended. Answered is the address that the instance there advertises.
+// note records the end of a dial. answered is the address that the instance there advertises.
 func (d *dialErrors) note(address, answered string, err error) {
 	if err == nil && answered != address {
 		err = ErrAddress
@@ -43,8 +43,8 @@ func (d *dialErrors) note(address, answered string, err error) {
 	d.all[address] = err
 }
 
-// unreached is what is known of an address. From is the host that an instance which advertises it
-// is connected from, empty for none. A refused connection alone is the answer of a host on which
+// unreached returns why an address is not reached. from is the host from which an instance that
+// advertises it is connected, or empty. A refused connection alone is the answer of a host on which
 // the instance does not run.
 func (d *dialErrors) unreached(address, from string) Unreached {
 	d.mu.Lock()

@@ -77,8 +77,8 @@ func (t *Transport) Send(address string, kind uint8, payload []byte) {
 }
 
 // Call calls a method of the instance at address and waits for the reply until ctx ends. The other
-// end gets the deadline, and is told if ctx ends early. The transport owns the body, the caller the
-// reply.
+// end gets the deadline, and a cancellation if ctx ends early. The transport owns the body, the
+// caller the reply.
 //
 // Errors: the handler's *protocol.Error unchanged. StatusUnavailable (the peer is unreachable),
 // StatusOverloaded (too many calls wait for it) and StatusUnsupported (unknown method): nothing was
@@ -220,7 +220,7 @@ func (s *sender) enqueue(o outgoingFrame) (id uint64, err error) {
 	return o.id, nil
 }
 
-// cancel forgets a call whose caller no longer waits, and tells the other end if the call was sent.
+// cancel forgets a call whose caller no longer waits, and cancels it at the other end if sent.
 func (s *sender) cancel(id uint64, c *pendingCall) {
 	s.mu.Lock()
 	_, waits := s.calls[id]
@@ -345,8 +345,8 @@ type unreachable struct {
 func (u *unreachable) Error() string   { return fmt.Sprintf("%v: %v", u.status, u.cause) }
 func (u *unreachable) Unwrap() []error { return []error{u.status, u.cause} }
 
-// awaitWork waits until something is queued. False: the sender closes, because it was idle or the
-// transport closes.
+// awaitWork waits until something is queued. It returns false if the sender closes, because it was
+// idle or the transport closes.
 func (s *sender) awaitWork(idle time.Duration) bool {
 	t := time.NewTimer(idle)
 	defer t.Stop()
@@ -398,8 +398,8 @@ func (s *sender) close() {
 }
 
 // writeLoop sends the queue on the connection, and keep-alives, until it breaks, was idle, or is
-// stale and nothing is under way. Only this goroutine takes from the queue: what comes while the
-// connection closes waits for the next one.
+// stale and nothing is under way. Only this goroutine takes from the queue: messages queued while
+// the connection closes wait for the next one.
 func (s *sender) writeLoop(c *conn) {
 	var reading sync.WaitGroup
 	reading.Go(func() { s.readLoop(c) })

@@ -101,7 +101,7 @@ func (t *Transport) HandleCall(method uint8, f func(ctx context.Context, from st
 }
 
 // OnProcessExit sets the function to call when the process of the instance at an address has ended,
-// as far as this instance can tell: a raft connection from it was closed, and its address refuses
+// by this instance's knowledge: a raft connection from it was closed, and its address refuses
 // connections. Call it before Start. f runs on its own goroutine, one at a time for an address.
 func (t *Transport) OnProcessExit(f func(ctx context.Context, address string)) { t.exits.f = f }
 
@@ -215,8 +215,8 @@ func (t *Transport) dialAs(ctx context.Context, address string, p purpose, stric
 	return c, nil
 }
 
-// Close closes all connections, fails what waits, and waits for handlers to return. Close the raft
-// engine before.
+// Close closes all connections, fails pending calls, and waits for handlers to return. Close the
+// raft engine before.
 func (t *Transport) Close() error {
 	t.mu.Lock()
 	if t.stopped {
