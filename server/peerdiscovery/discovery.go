@@ -34,10 +34,9 @@ type Config struct {
 	Logger    *slog.Logger // default slog.Default()
 
 	// SavePeers, if given, is called with all known peers whenever there are more, before a
-	// response says that they are known here. Store them, and give them as Peers at the next start.
-	// Without it, an instance that restarts in the middle of a discovery forgets what it has told
-	// others, and may make a cluster of its own. An error refuses the new peers. Calls do not
-	// overlap.
+	// response says that they are known here. Store them, and pass them as Peers at the next start.
+	// Without it, an instance that restarts during a discovery forgets its statements to others,
+	// and may make a cluster of its own. An error refuses the new peers. Calls do not overlap.
 	SavePeers func(peers []string) error
 }
 
@@ -97,7 +96,7 @@ func (d *Discovery) Run(ctx context.Context) (Result, error) {
 	return Result{}, ctx.Err()
 }
 
-// Waiting says why there is no result yet.
+// Waiting returns why there is no result yet.
 func (d *Discovery) Waiting() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +177,7 @@ func (d *Discovery) Handle(q Request, addressedAs string) (Response, error) {
 // Finish ends the election: this instance belongs to a cluster. From now on it answers with the
 // address that leader returns: the cluster's leader, or any instance that accepts joins; empty if
 // none is known now. After Result.Bootstrap, call it only when the new cluster is on disk: until
-// then other instances are told to retry. leader is called under the discovery's lock: it must be
+// then other instances get Retry. leader is called under the discovery's lock: it must be
 // quick and not call back.
 func (d *Discovery) Finish(leader func() string) {
 	d.mu.Lock()

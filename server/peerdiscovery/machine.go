@@ -13,7 +13,7 @@ const (
 	MaxAddressLen = 255
 )
 
-// Request is what an instance sends to an address of its list: what it knows.
+// Request is sent to each address of an instance's list, with the sender's knowledge.
 type Request struct {
 	ID      string   // random, new with each start of a process; an instance recognizes its own requests by it
 	Voter   bool     // may become the leader
@@ -21,10 +21,10 @@ type Request struct {
 	Votable []string // those that are known to lead to a voter, sorted
 }
 
-// Response is what the other instance knows, the request's content included.
+// Response is the other instance's knowledge, the request's content included.
 type Response struct {
 	// Leader is the address of the cluster's leader, or of an instance that accepts joins; empty
-	// while there is none.
+	// while neither is known.
 	Leader string
 	// Retry reports that nothing may be concluded: the other instance is about to lead and accepts
 	// no joins yet, or its cluster has no leader now.
@@ -54,11 +54,11 @@ type Call struct {
 // other) in their lists, and addresses mean the same everywhere. Proof: peers only grow, and an
 // elected instance has visited every address of its final list, with that list in the request. Let
 // A and B be elected, and let both have visited C, A first. Then B's list includes A's, with A's
-// address, so B has visited A. If that was after A's election, B was told so and is not elected. If
-// it was before, A learned all of B's final list. So both lists are equal. Both have visited every
-// address of it, so their sets of voters' addresses are equal, and so is the smallest of them,
-// which leads to one process alone. An instance that belongs to a cluster is finished from its
-// start on, see Finish: else B could visit it after a restart, as if it knew nothing of A's
+// address, so B has visited A. If that was after A's election, B learned of it and is not elected.
+// If it was before, A learned all of B's final list. So both lists are equal. Both have visited
+// every address of it, so their sets of voters' addresses are equal, and so is the smallest of
+// them, which leads to one process alone. An instance that belongs to a cluster is finished from
+// its start on, see Finish: else B could visit it after a restart, as if it knew nothing of A's
 // election.
 type Machine struct {
 	id    string
@@ -189,7 +189,7 @@ func (m *Machine) HandleRequest(q Request, addressedAs string) (Response, error)
 }
 
 // Finish ends the election for good: this instance belongs to a cluster. leader is the address of
-// its leader, empty if there is none now.
+// its leader, or empty if it has none now.
 func (m *Machine) Finish(leader string) {
 	m.decided, m.notReady = true, leader == ""
 	m.result.Leader = leader
@@ -204,7 +204,7 @@ func (m *Machine) Peers() []string { return keys(m.peers) }
 // Alone reports whether every known address led back to this process.
 func (m *Machine) Alone() bool { return len(m.ownAddresses) == len(m.peers) }
 
-// Waiting says why there is no result yet.
+// Waiting returns why there is no result yet.
 func (m *Machine) Waiting() string {
 	var missing []string
 	for _, a := range m.Peers() {
