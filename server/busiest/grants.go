@@ -43,7 +43,7 @@ type Grants struct {
 	granted uint64        // grants in them, as far as they were counted or stood for
 	since   time.Duration // of the first
 	origin  time.Duration // when a grant weighed 1
-	scale   float64       // what one weighs at scaled
+	scale   float64       // the weight of a grant at scaled
 	scaled  time.Duration
 	n       int // counters in use
 	counter [tracked]counter
@@ -57,7 +57,7 @@ type counter struct {
 	node      uint64
 	name      []byte
 	weight    float64
-	inherited float64 // of weight: what it took over from the semaphore that had the counter before
+	inherited float64 // part of weight, inherited from the semaphore that had the counter before
 	at, next  uint16  // its place in counter; the next in its chain, plus 1
 	place     int32   // in heap
 }
@@ -119,7 +119,7 @@ func (g *Grants) Reset() {
 	clear(g.chains[:])
 }
 
-// advance sets what a grant weighs now. A later grant weighs more, so that the weights of the
+// advance sets the weight of a grant now. A later grant weighs more, so that the weights of the
 // others need not change.
 func (g *Grants) advance(now time.Duration) {
 	if g.n == 0 {
@@ -175,8 +175,8 @@ func (g *Grants) unchain(at uint16) {
 	*link = g.counter[at].next
 }
 
-// Top returns the semaphores that are granted most often, at most so many, of the nodes for which in
-// is true. Those that were granted only long ago are left out. The names are copies.
+// Top returns at most most of the semaphores granted most often, of the nodes for which in returns
+// true. Semaphores that were granted only long ago are left out. The names are copies.
 func (g *Grants) Top(now time.Duration, most int, in func(node uint64) bool) (list []Grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Totals are what an instance has done since it started.
+// Totals are an instance's counts since it started.
 type Totals struct {
 	Answered, Rejected uint64 // requests; a rejected one is answered too
 }
 
-// window is how far back a Rates looks, in samples.
+// window is the span of a Rates, in samples.
 const window = 5
 
-// Rates says what an instance does a second, and how long it takes, over about the last 5 samples.
-// Any goroutine may use it.
+// Rates measures an instance's rates a second and its latencies, over about the last 5 samples. Any
+// goroutine may use it.
 type Rates struct {
 	Changes Latencies // requests that the log took, from the read of the first of a batch to its reply
 	Writes  Latencies // writes to the log, with their sync
@@ -84,7 +84,7 @@ func (l *Latencies) Add(d time.Duration, n int) {
 	l.n[bucketOf(uint64(max(0, d)/time.Microsecond))].Add(uint64(n))
 }
 
-// bucketOf is the bucket of so many µs: four for each power of two.
+// bucketOf returns the bucket of a latency of us µs: there are four for each power of two.
 func bucketOf(us uint64) int {
 	if us < 4 {
 		return int(us)
@@ -112,7 +112,7 @@ func (l *Latencies) counts() (c counts) {
 	return c
 }
 
-// quantile is an upper bound of the share q of what was counted since before, 0 for nothing.
+// quantile returns an upper bound of the quantile q of the latencies counted since before, or 0.
 func (c *counts) quantile(before *counts, q float64) time.Duration {
 	total := uint64(0)
 	for i := range c {
@@ -138,14 +138,14 @@ const (
 	historyPoints = 60
 )
 
-// Point is a moment of what an instance led.
+// Point is the load that an instance led at one moment.
 type Point struct {
 	Grants            float64 // a second, since the point before
 	Waiters, Sessions int
 	LongestWait       time.Duration
 }
 
-// History keeps the last quarter of an hour of what an instance led. Any goroutine may use it.
+// History keeps the Points of the last quarter of an hour. Any goroutine may use it.
 type History struct {
 	mu      sync.Mutex
 	points  [historyPoints]Point // a ring
