@@ -1,6 +1,6 @@
-// Package fanout has the pace of what an instance sends to many connections alike, so that it takes
-// a bounded share of the processors. A [Pace] is an instance's. The transport's writers tell it how
-// long a fan-out takes; those that make the frames ask it when, and how often.
+// Package fanout has the pace of an instance's messages to many connections alike, so that they
+// take a bounded share of the processors. A [Pace] is an instance's. The transport's writers report
+// to it how long a fan-out takes; the makers of frames ask it when, and how often.
 //
 // A write to a connection takes the server 6 us and its reader 8 us. From there come all figures:
 //
@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// mostPrompt is to how many connections changes may go out as often as their window ends, 50
-	// times a second. What is beyond takes whole cores of everybody, so more connections get the
-	// longest window, 6 or 7 frames a second.
+	// mostPrompt is the most connections to which changes may go out as often as their window ends,
+	// 50 times a second. Beyond that they take whole cores of everybody, so more connections get
+	// the longest window, 6 or 7 frames a second.
 	mostPrompt    = 5000
 	perConnection = 4 * time.Microsecond
 	longestWindow = 160 * time.Millisecond
@@ -32,8 +32,8 @@ const (
 
 	// A fan-out takes a quarter of the time: it is followed by a rest of three times as long as it
 	// took. 6,667 writes take 40 ms of a processor and the longest window is four times as much, so
-	// that only a machine without a free processor rests for longer; longestRest bounds what a
-	// pause of the process makes of it.
+	// that only a machine without a free processor rests for longer; longestRest bounds the rest
+	// after a pause of the process.
 	rests       = 3
 	longestRest = 480 * time.Millisecond
 
@@ -44,10 +44,10 @@ const (
 	longestPause       = 500 * time.Millisecond
 )
 
-// Many reports whether a fan-out to so many connections waits for the last one's rest.
+// Many reports whether a fan-out to this many connections waits for the last one's rest.
 func Many(connections int) bool { return connections > mostPrompt }
 
-// Pause is the least time between two announcements to so many connections.
+// Pause returns the least time between two announcements to this many connections.
 func Pause(connections int) time.Duration {
 	return min(time.Duration(connections)*pausePerConnection, longestPause)
 }
@@ -71,8 +71,8 @@ func New(now func() time.Duration) *Pace {
 	return p
 }
 
-// Window is how long changes for so many connections are merged: base, doubled until they take a
-// bounded share of the processor.
+// Window returns how long changes for this many connections are merged: base, doubled until the
+// changes take a bounded share of the processor.
 func (p *Pace) Window(base time.Duration, connections int) time.Duration {
 	if base <= 0 {
 		return 0
@@ -121,7 +121,7 @@ func (p *Pace) Writer() *Writer {
 	return w
 }
 
-// Begin notes that there is something to write. False: that was known.
+// Begin records that frames wait to be written. It returns false if that was known.
 func (w *Writer) Begin() bool { return w.writing.CompareAndSwap(false, true) }
 
 // Start is called by the goroutine that begins to write.
@@ -136,7 +136,7 @@ func (w *Writer) Wrote() {
 	w.rest.Store(int64(now + min(rests*(now-w.began), longestRest)))
 }
 
-// End notes that everything is written.
+// End records that everything is written.
 func (w *Writer) End() { w.writing.Store(false) }
 
 func (w *Writer) busy(now time.Duration) bool {
