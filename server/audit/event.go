@@ -86,8 +86,8 @@ func appendLine(b []byte, e *Event, i id) []byte {
 	return append(b, '\n')
 }
 
-// member is how a text is written under a key. What is not UTF-8 is base64 under another key,
-// because two names must not look the same.
+// member returns the key and the form of a text. Invalid UTF-8 is written as base64 under another
+// key, because two names must not look the same.
 func member(key, text string) (string, string) {
 	if utf8.ValidString(text) {
 		return key, text

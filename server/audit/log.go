@@ -29,7 +29,7 @@ type Config struct {
 	Generation  uint64           // how many times it has started: see Generation
 	Queue       int              // default DefaultQueue
 	Now         func() time.Time // default time.Now
-	Logger      *slog.Logger     // for what goes wrong; default slog.Default()
+	Logger      *slog.Logger     // for failures; default slog.Default()
 
 	// For tests.
 	stderr io.Writer
@@ -53,7 +53,7 @@ type Log struct {
 	lostID        id            // of the lost_events line that could not be written yet; zero: none
 	total         uint64        // lost ever
 	wake          chan struct{} // holds one
-	reopen        bool          // the file is to be opened again
+	reopen        bool          // reopen the file before the next write
 	reopenWaiters []chan error  // of Reopen
 	closed        bool
 	done          chan struct{} // the writer has ended

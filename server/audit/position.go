@@ -19,7 +19,7 @@ type Position struct {
 	index uint64
 }
 
-// OpenPosition reads the file; index 0 if there is none, or if a power failure has left it empty.
+// OpenPosition reads the file. The index is 0 without a file, or if a power failure left it empty.
 func OpenPosition(path string) (*Position, error) {
 	index, err := readNumber(path, false,
 		"remove it, then events that are in the audit log already may be written again")
@@ -71,9 +71,9 @@ func Generation(path string) (uint64, error) {
 	return n, nil
 }
 
-// readNumber reads a small file with a number; 0 if there is none. remedy is for a file that holds
-// something else. A file that was renamed before it was synced may have its name and no content, or
-// zeros, after a power failure: that is none as well.
+// readNumber reads a small file with a number; 0 without a file. remedy is for a file with other
+// contents. A file that was renamed before it was synced may have its name and no content, or
+// zeros, after a power failure: that is 0 as well.
 func readNumber(path string, synced bool, remedy string) (uint64, error) {
 	text, err := file.Read(path, maxNumberFile)
 	switch {

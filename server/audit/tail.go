@@ -20,9 +20,9 @@ var (
 	ErrNoFile = errors.New("this instance writes its audit log to standard error, or to a device; look where that is kept")
 )
 
-// Tail is the last lines of the log's file, the newest last: at most so many, and those that the
-// last 256 KiB of the file have. Lines that are no JSON objects are left out. What is still queued
-// is not there yet. Errors: ErrOff, ErrNoFile.
+// Tail returns the last lines of the log's file, the newest last: at most most of them, from the
+// last 256 KiB of the file. Lines that are not JSON objects are left out. Queued lines are not
+// there yet. Errors: ErrOff, ErrNoFile.
 func (l *Log) Tail(most int) (lines []string, err error) {
 	switch {
 	case l == nil:
