@@ -43,7 +43,7 @@ type logBarrier struct {
 	since   time.Duration
 }
 
-// until is when the next request may be sent.
+// until returns when the next request may be sent.
 func (b *logBarrier) until(applied uint64, now time.Duration) time.Duration {
 	if !b.active || applied > b.applied {
 		return now

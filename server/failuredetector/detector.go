@@ -41,7 +41,7 @@ type Member struct {
 	Incarnation uint64 // of the target: rises with each Online
 }
 
-// View is what this instance knows at the moment of a Step.
+// View is this instance's knowledge at the moment of a Step.
 type View struct {
 	Self    uint64
 	Leading bool     // this instance leads the meta shard, as far as it knows
@@ -71,7 +71,7 @@ const (
 	GoOffline // this instance stops: set its target to Offline
 )
 
-// Action is to be carried out now.
+// Action is a decision that the caller carries out now.
 type Action struct {
 	Kind     ActionKind
 	Instance uint64
@@ -138,7 +138,7 @@ func (d *Detector) Accepted() bool { return d.accepted }
 // HeartbeatReceived reports a heartbeat of an instance, with the incarnation of the process that
 // sent it and the index of the meta shard's log applied there. It is ignored while this instance
 // does not lead. So is one of a former process, which may be on its way for long, and one of a
-// process that has not told the cluster yet that it is there.
+// process that has not announced itself to the cluster yet.
 func (d *Detector) HeartbeatReceived(instance, incarnation, applied uint64, now time.Duration) {
 	if x := d.record(instance); x != nil && incarnation >= x.incarnation {
 		x.heartbeatReceived(applied, now)
@@ -207,8 +207,8 @@ func (d *Detector) Finished(a Action, outcome protocol.Status, applied uint64, n
 	}
 }
 
-// skipPause shifts all times by a pause of this process: what it did not receive meanwhile says
-// nothing about others.
+// skipPause shifts all times by a pause of this process: messages not received meanwhile are no
+// evidence about others.
 func (d *Detector) skipPause(now time.Duration) {
 	if gap := now - d.lastCall; d.started && gap > 2*StepInterval {
 		for _, x := range d.records {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// memberRecord is what the leader knows of one instance, since it leads and since the instance's
-// last Online.
+// memberRecord is the leader's record of one instance, since it leads and since the instance's last
+// Online.
 //
 // Invariants: if heard, lastSuccess is set. If failing, a failure came after the last success, or
 // there was no success and firstFailure is set.
@@ -60,8 +60,8 @@ func (m *memberRecord) shift(gap, now time.Duration) {
 	}
 }
 
-// unreachable returns why the instance is to be marked offline, or "". An instance that was never
-// tried is undecided: it may be starting.
+// unreachable returns why to mark the instance offline, or "". An instance that was never tried is
+// undecided: it may be starting.
 func (m *memberRecord) unreachable(limit, now time.Duration) string {
 	if m.marked && now-m.markedAt <= limit {
 		return ""
