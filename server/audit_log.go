@@ -63,8 +63,7 @@ func (a *auditLog) open(c *Config, instance uint64) (err error) {
 func (a *auditLog) write(e audit.Event) { a.log.Write(e) }
 
 // metaApplied is called with each entry of the meta shard that is applied here, in log order. After
-// a restart the engine applies again what came after its last snapshot: those entries were written
-// before.
+// a restart the engine repeats the entries after its last snapshot: those were written before.
 func (a *auditLog) metaApplied(index uint64, before, after *meta.State) {
 	if index <= a.applied.Load() {
 		return
@@ -104,7 +103,7 @@ func (a *auditLog) savePosition(index uint64) {
 	}
 }
 
-// close writes the waiting lines. The events of what is applied beside it or later may be lost, and
+// close writes the waiting lines. Events of entries applied beside it or later may be lost, and
 // come again after a restart.
 func (a *auditLog) close() {
 	if a.log == nil {

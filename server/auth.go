@@ -19,8 +19,8 @@ import (
 // made up.
 const adminTokenFile = "admin-token"
 
-// adminSecret is the first administrator's token: the one given, or else that of the data folder,
-// which is made up when there is none. Where says, for the log, which one it is.
+// adminSecret returns the first administrator's token: the configured one, or else that of the data
+// folder, which it creates if necessary. where names its source, for the log.
 func adminSecret(c *Config) (secret, where string, err error) {
 	if c.AdminToken != "" {
 		return c.AdminToken, "the one given", nil
@@ -44,8 +44,8 @@ func adminSecret(c *Config) (secret, where string, err error) {
 	return secret, path, nil
 }
 
-// dropTokens removes all tokens. With authentication on, the cluster gets a new administrator's token
-// first; file is where that is.
+// dropTokens removes all tokens. With authentication on, the cluster gets a new administrator's
+// token first, in file.
 func dropTokens(ctx context.Context, s *Server) (file string, err error) {
 	old, _ := s.meta.State().Tokens()
 	if s.meta.State().AuthOn() {

@@ -34,7 +34,7 @@ const (
 // matters.
 const MemoryTarget = 80
 
-// minMemory is what an instance needs to be of use.
+// minMemory is the least memory with which an instance is of use.
 const minMemory = 256 << 20
 
 // Off as an address opens no listener.
@@ -77,9 +77,9 @@ type Config struct {
 	// connections within seconds.
 	ConsoleTLS, HTTPTLS certs.Files
 
-	// Advertise is the address that clients are told to connect to, host:port; default Listen. Set
-	// it if clients reach the instance by another one: if it listens on all interfaces, behind a
-	// proxy, or in a container. TLSAdvertise is the same for TLSListen.
+	// Advertise is the address at which clients connect, host:port; default Listen. Set it if
+	// clients reach the instance by another one: if it listens on all interfaces, behind a proxy,
+	// or in a container. TLSAdvertise is the same for TLSListen.
 	Advertise, TLSAdvertise string
 
 	// Name is the name of the instance for people and operators' verbs, unique in its cluster.
@@ -97,8 +97,8 @@ type Config struct {
 	// knows its cluster.
 	Peers []string
 
-	// RaftAdvertise is the address that other instances are told to connect to, host:port; default
-	// Raft. It may change, but not to that of another instance.
+	// RaftAdvertise is the address at which other instances connect, host:port; default Raft. It
+	// may change, but not to that of another instance.
 	RaftAdvertise string
 
 	// JoinToken is the secret that all instances of a cluster share, 16 to 1024 bytes. An instance
@@ -109,8 +109,8 @@ type Config struct {
 	// While the token is rotated it is two lines: the first is shown to others, and both are
 	// accepted.
 	JoinToken string
-	// JoinTokenFile, if not empty, is where JoinToken was read. It is read again when it changes, as
-	// the file of the data folder is.
+	// JoinTokenFile, if not empty, is the file from which JoinToken was read. It is read again when
+	// it changes, as the file of the data folder is.
 	JoinTokenFile string
 
 	// Version is the binary's, major.minor.patch; default that of release.Current. Instances of a
@@ -136,8 +136,8 @@ type Config struct {
 	// those that join later need none. See ParseTier.
 	Tiers []meta.TierSpec
 
-	// FailureDomain are labels of what may fail together with this instance, such as DC: MSK,
-	// RACK: R1. Case does not matter. A replicaset does not get two instances with a value in
+	// FailureDomain are labels of the parts that may fail together with this instance, such as DC:
+	// MSK, RACK: R1. Case does not matter. A replicaset does not get two instances with a value in
 	// common. An instance that joins needs all keys that the cluster uses. At most 32 labels; key
 	// and value up to 256 bytes.
 	FailureDomain map[string]string
@@ -158,8 +158,8 @@ type Config struct {
 	// StopWait bounds [Server.AwaitNotNeeded], 0 (it does not wait) to 30 minutes.
 	StopWait time.Duration
 
-	// Audit is where the audit log goes, one JSON object a line: a file, made with mode 0600 and
-	// appended to, or "stderr"; default nowhere.
+	// Audit is the target of the audit log, one JSON object a line: a file, made with mode 0600 and
+	// appended to, or "stderr"; default: no audit log.
 	Audit string
 
 	// MetricsNames is which names metrics contain, which anybody who reaches Admin can read: "on",
@@ -202,7 +202,7 @@ type Config struct {
 	// cluster or join one.
 	Existing bool
 
-	restore     *backup.Source // what the instance's tier begins with, see Restore
+	restore     *backup.Source // the backup that the instance's tier begins with, see Restore
 	keepClients bool           // of the restored cluster
 
 	// Auth turns auth on, if this instance makes the cluster: clients show tokens, or certificates
@@ -213,13 +213,13 @@ type Config struct {
 	Auth       bool
 	AdminToken string
 
-	// Authenticator and Authorizer decide who a client is and what it may do. Default: what the
-	// cluster's log says. Until auth is turned on, every client may do everything.
+	// Authenticator and Authorizer decide who a client is and what it may do. Default: by the
+	// cluster's log. Until auth is turned on, every client may do everything.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
 }
 
-// Limits bound what clients can make the server hold. A zero field is its default.
+// Limits bound the resources that clients can use. A zero field is its default.
 type Limits struct {
 	// MaxConnections is the number of clients that may be connected; default 100,000, and always
 	// far enough below the limit on open files for the log's own files. One more is closed at once.
@@ -229,10 +229,10 @@ type Limits struct {
 	// default 0: unlimited.
 	MaxConnectionsPerAddress int
 
-	// MaxMemory bounds what clients can make the process hold, in bytes, 256 MiB or more; default
-	// 0: unlimited. When the live heap reaches three fifths of it, requests that need more memory
-	// are answered OVERLOADED until it is less. The rest is for garbage, stacks, buffers and the
-	// log. A program that sets it should have the collector aim at MemoryTarget of it.
+	// MaxMemory bounds the memory that clients can make the process use, in bytes, 256 MiB or more;
+	// default 0: unlimited. When the live heap reaches three fifths of it, requests that need more
+	// memory are answered OVERLOADED until it is less. The rest is for garbage, stacks, buffers and
+	// the log. A program that sets it should have the collector aim at MemoryTarget of it.
 	MaxMemory int64
 
 	// Window is the number of requests of a connection that may be unanswered; default 4096. One
@@ -284,8 +284,8 @@ type Limits struct {
 func orDefault[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
 
 // lastOfPreviousMajor is the last version before the major version of release.TreeVersion, and
-// rises with that. A cluster of that last version takes an instance of the present one in. Zero:
-// there is none.
+// rises with that. A cluster of that last version takes in an instance of the present one. The zero
+// value means no such version.
 var lastOfPreviousMajor meta.Version
 
 // version is the binary's, checked before.

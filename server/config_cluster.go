@@ -17,7 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Bounds of what an instance says of itself to others.
+// Bounds of an instance's description of itself to others.
 const (
 	maxNameLen       = 256
 	minTokenLen      = 16
@@ -30,7 +30,7 @@ const (
 	maxRTT           = time.Second
 )
 
-// checkCluster checks what concerns other instances.
+// checkCluster checks the settings that concern other instances.
 func (c *Config) checkCluster() error {
 	for _, n := range []struct{ what, name string }{{"instance", c.Name}, {"cluster", c.Cluster}, {"tier", c.Tier}} {
 		if err := checkName(n.what, n.name); err != nil {
@@ -124,7 +124,7 @@ func (c *Config) labels() []meta.Label {
 	return list
 }
 
-// raftAddress is where other instances connect.
+// raftAddress returns the address at which other instances connect.
 func (c *Config) raftAddress() string { return cmp.Or(c.RaftAdvertise, c.Raft) }
 
 // adminHosts are the names under which operators reach this instance: those of all its addresses, and

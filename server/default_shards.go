@@ -5,9 +5,9 @@ package server
 // shards are. server/deploy/SIZING.md has the figures.
 const maxDefaultShards = 8
 
-// DefaultShards is the number of data shards of each replicaset of a new cluster, for an instance
-// with so many cores and a replication factor: a shard for the cores, divided by the copies and
-// one. Clients, or other instances, have the rest of the machine.
+// DefaultShards returns the number of data shards of each replicaset of a new cluster, for an
+// instance with this many cores and a replication factor of copies: cores divided by copies + 1.
+// Clients, or other instances, have the rest of the machine.
 //
 // Two cores: 1. Eight cores: 4 with one copy, 2 with three. From 16 cores with one copy, and from
 // 32 with three: 8, which is the most.

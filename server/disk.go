@@ -17,7 +17,7 @@ const (
 	leaveInterval = 10 * time.Second
 )
 
-// unservable is an error about a log that must not be served, with what an operator can do.
+// unservable is an error about a log that must not be served, with the operator's remedy.
 type unservable struct{ error }
 
 func (e *unservable) Unwrap() error { return e.error }
@@ -27,7 +27,7 @@ func (e *unservable) Error() string {
 		e.error)
 }
 
-// withRecovery adds to an error about the log what can be done.
+// withRecovery adds the remedy to an error about the log.
 func withRecovery(err error) error {
 	switch e := (*unservable)(nil); {
 	case errors.As(err, &e):

@@ -3,7 +3,7 @@
 //
 //	s, err := server.Start(ctx, server.Config{DataDir: "signalbox-data"})
 //	if err != nil { ... }
-//	<-s.Done()          // a defect ended it: s.Err says which
+//	<-s.Done()          // a defect ended it: see s.Err
 //	s.Shutdown(ctx)     // or the caller does
 //
 // A server started on an empty folder makes a cluster of one instance. Everything it answers with

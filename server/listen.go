@@ -96,7 +96,7 @@ func (s *Server) openListeners(context.Context) error {
 	return nil
 }
 
-// requestConfig says what requests need of this instance.
+// requestConfig returns this instance's configuration of the request handlers.
 func (s *Server) requestConfig(shards request.Shards) request.Config {
 	l := &s.cfg.Limits
 	return request.Config{
@@ -139,7 +139,7 @@ func (s *Server) topOf(in protocol.TopRequest, mayRead func(path string) bool) (
 	return top, err
 }
 
-// advertise is where clients are told to connect, as the cluster map has it.
+// advertise returns the address at which clients connect, as the cluster map has it.
 func (s *Server) advertise() string {
 	plain, tls := "", ""
 	if s.cfg.Listen != Off {

@@ -34,7 +34,7 @@ func maxConnections(limit int, log *slog.Logger) (int, error) {
 	return limit, nil
 }
 
-// roomFor says how many connections a limit on open files allows. A small limit is shared in half.
+// roomFor returns how many connections a limit on open files allows. A small one is shared in half.
 func roomFor(files uint64) (connections uint64, ok bool) {
 	const least = 64
 	if files < 2*least {

@@ -35,24 +35,24 @@ type Restored struct {
 	OneCopy []meta.TierSpec
 }
 
-// RestoreOptions select what a restore does beside the data.
+// RestoreOptions select the work of a restore beside the data.
 type RestoreOptions struct {
 	// DropTokens drops all tokens of the backup, in a new cluster. If the backup has authentication
 	// on, the cluster gets a new administrator's token.
 	DropTokens bool
 	// KeepClients has running clients of the former cluster accept the new one, by its id. Their
-	// sessions have ended, since they may rely on what they acquired after the backup. It is unsafe
-	// while a process or a folder of the former cluster may still serve: clients would then
-	// work with both.
+	// sessions have ended, since they may rely on leases acquired after the backup. It is unsafe
+	// while a process or a folder of the former cluster may still serve: clients would then work
+	// with both.
 	KeepClients bool
 }
 
 // Restore restores a backup to one instance, and closes that; [Start] with the same configuration
-// serves it. Coordination nodes, rights, tokens, sessions with what they hold and wait for, order
+// serves it. Coordination nodes, rights, tokens, sessions with their semaphores and waiters, order
 // counters and the memory of requests are the backup's. A session that was attached has its timeout
-// and the grace period, as after a change of leader, and another one what was left of its time;
-// that time stands still until [Start]. The cluster has an id and keys of its own; order ids, other
-// ids and the map's revision go on far above those of the backup.
+// and the grace period, as after a change of leader, and a detached one its remaining time; that
+// time stands still until [Start]. The cluster has an id and keys of its own; order ids, other ids
+// and the map's revision go on far above those of the backup.
 //
 // Without Peers, it makes a new cluster in an empty data folder. Config is that of the first
 // instance: addresses, names, Shards, Tiers. The number of buckets and the cluster's name come from

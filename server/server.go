@@ -80,8 +80,8 @@ type Server struct {
 	err      error
 }
 
-// Parts is what an instance is assembled of. Tests of whole instances look into it; programs have no
-// use for it.
+// Parts are the parts of an instance. Tests of whole instances look into it; programs have no use
+// for it.
 type Parts struct {
 	Config     Config // with its defaults
 	Metrics    *metrics.Metrics
@@ -111,15 +111,15 @@ func (s *Server) Parts() Parts {
 
 // Start opens the data folder, makes a cluster if the folder is new, waits until every shard has a
 // leader, and opens the listeners. It waits for peers, and for a majority of the meta shard, for as
-// long as ctx lasts. Meanwhile the operators' address answers, and reports what the start waits
-// for. If ctx ends first, Start stops what it began and returns an error. If the disk fails and a
+// long as ctx lasts. Meanwhile the operators' address answers, and reports the cause of the wait.
+// If ctx ends first, Start stops what it began and returns an error. If the disk fails and a
 // write does not return, the error says that the process must end. The server runs until Shutdown
 // or Close.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := boot(ctx, cfg,
 		(*Server).openAuth,      // before clients are let in
 		(*Server).openListeners, // clients come in
-		(*Server).openMetrics,   // they count what the other steps opened
+		(*Server).openMetrics,   // the counters of the other steps
 	)
 	if err != nil {
 		return nil, err

@@ -88,8 +88,8 @@ func (s *Server) Close() error { return s.stop(nil) }
 // stampTimeout bounds the logging of the stop in the shards that no other instance took.
 const stampTimeout = 200 * time.Millisecond
 
-// drain has the cluster take over what this instance has. The logs of the shards that are still
-// led here then get a mark: the next leader is as a rule this instance when it is back.
+// drain has the cluster take over this instance's work. The logs of the shards that are still led
+// here then get a mark: the next leader is as a rule this instance when it is back.
 func (s *Server) drain(ctx context.Context) {
 	if s.ready.Load() {
 		s.membership.Drain(ctx)
@@ -100,7 +100,7 @@ func (s *Server) drain(ctx context.Context) {
 }
 
 // leaveFullDisk is called when the disk's free space has fallen below the low mark. As soon as the
-// others can do without this instance, they take over what it has, as with Shutdown. Until then it
+// others can do without this instance, they take over its work, as with Shutdown. Until then it
 // serves, down to the least mark, at which it must end.
 func (s *Server) leaveFullDisk(space logstore.Space) {
 	s.log.Warn("the disk of the log is nearly full; make room", "space", space.String())
@@ -197,7 +197,7 @@ func (s *Server) awaitRunning() bool {
 	return !errors.Is(err, errStuck)
 }
 
-// end stops what runs. It is called once.
+// end stops the goroutines. It is called once.
 func (s *Server) end(drain func()) {
 	s.leaving.Store(true)
 	s.audit.write(audit.LocalShutdown)

@@ -28,7 +28,7 @@ import (
 // firstShard is the id of the first data shard.
 const firstShard = 2
 
-// openLinks opens the transport to other instances, and finds out what this one is: a member of a
+// openLinks opens the transport to other instances, and finds this one's role: a member of a
 // cluster, the founder of a new one, or one that joins. In memory, without a network, it is alone.
 func (s *Server) openLinks(ctx context.Context) error {
 	s.links = noPeers{}
@@ -109,7 +109,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 	return nil
 }
 
-// askWho asks the others what has become of this instance while its process was down. They may all
+// askWho asks the others for the status of this instance after its process was down. They may all
 // be down. Then the instance goes on with what it knew; membership asks again while the meta shard
 // cannot be reached.
 func (s *Server) askWho(ctx context.Context) error {
@@ -146,7 +146,7 @@ func (s *Server) openAdmin(context.Context) error {
 	return nil
 }
 
-// openMetrics adds the server's own metrics, which read what has started by then.
+// openMetrics adds the server's own metrics, which read the parts that have started by then.
 func (s *Server) openMetrics(context.Context) error {
 	registerMetrics(s)
 	s.running.Go(func() { s.serving.SampleRates(s.ctx) })
@@ -172,7 +172,7 @@ func (s *Server) openAudit(context.Context) error {
 	return nil
 }
 
-// auditRecovery notes that the contents of the folder are applied.
+// auditRecovery records that the contents of the folder are applied.
 func (s *Server) auditRecovery(context.Context) error {
 	if s.audit.restart {
 		s.audit.write(audit.RecoverLocalDB)
@@ -242,8 +242,8 @@ func (s *Server) openLog(ctx context.Context) error {
 		return err
 	}
 	if id := s.entry.Identity(); !s.cfg.inMemory() || s.cfg.Disk != nil {
-		// A vote that is given twice in a term, or a log that has lost what it acknowledged, breaks
-		// the meta shard for everybody.
+		// A vote given twice in a term, or a log that lost an acknowledged entry, breaks the meta
+		// shard for everybody.
 		if id.MetaLogged == id.MetaReplica {
 			if has, err := s.host.HasReplica(replica.MetaShard, id.MetaReplica); err != nil {
 				return err
@@ -331,7 +331,7 @@ func (s *Server) checkTokens() {
 	}
 }
 
-// checkCluster checks what is asked for against the cluster that the folder belongs to.
+// checkCluster checks the configuration against the cluster that the folder belongs to.
 func (s *Server) checkCluster(state *meta.State) error {
 	if !state.Bootstrapped() {
 		id := s.entry.Identity()
@@ -409,8 +409,8 @@ func (s *Server) joinCluster(ctx context.Context) error {
 	})
 }
 
-// peerEnded reports whether the process of the instance at a raft address has ended, as far as this
-// instance can tell.
+// peerEnded reports whether the process of the instance at a raft address has ended, by this
+// instance's knowledge.
 func (s *Server) peerEnded(ctx context.Context, address string) bool {
 	return s.peers != nil && s.peers.ProcessExited(ctx, address)
 }
@@ -446,8 +446,8 @@ func (s *Server) refusals() []string {
 	return list
 }
 
-// until waits for a condition of the start, and shows what it waits for, or that others do not reach
-// this instance.
+// until waits for a condition of the start. It shows what the start waits for, or that others do
+// not reach this instance.
 func (s *Server) until(ctx context.Context, what string, cond func() (bool, error)) error {
 	s.startup.waitFor(func() string { return cmp.Or(s.entry.Unreached(), "waiting for "+what) })
 	t := time.NewTicker(2 * time.Millisecond)

@@ -32,7 +32,7 @@ func (s *startup) waitForText(format string, args ...any) {
 	s.waitFor(func() string { return text })
 }
 
-// reason says why the start waits.
+// reason returns why the start waits.
 func (s *startup) reason() string {
 	if c := s.instances.Load(); c != nil {
 		if list := refusalsOf("instances", c); list != nil {
@@ -45,8 +45,8 @@ func (s *startup) reason() string {
 	return ""
 }
 
-// The log says what a start waits for after progressFirst, and then after pauses that double up to
-// progressMost.
+// The log names the cause of a start's wait after progressFirst, and then after pauses that double
+// up to progressMost.
 const (
 	progressFirst = 5 * time.Second
 	progressMost  = time.Minute

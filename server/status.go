@@ -12,13 +12,13 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// Addr is the address clients connect to; empty when there is none without TLS.
+// Addr returns the address for clients without TLS; empty without such a listener.
 func (s *Server) Addr() string { return s.transport.Addr() }
 
-// TLSAddr is the address clients connect to over TLS; empty when there is none.
+// TLSAddr returns the address for clients with TLS; empty without such a listener.
 func (s *Server) TLSAddr() string { return s.transport.TLSAddr() }
 
-// AdminAddr is the address of metrics, health and profiles; empty when there is none.
+// AdminAddr returns the address of metrics, health and profiles; empty without such a listener.
 func (s *Server) AdminAddr() string {
 	if s.adminListener == nil {
 		return ""
@@ -26,7 +26,7 @@ func (s *Server) AdminAddr() string {
 	return s.adminListener.Addr().String()
 }
 
-// Done is closed when the server has stopped, by Shutdown, Close, or a defect; then Err says which.
+// Done is closed when the server has stopped, by Shutdown, Close, or a defect; see Err then.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
 // Err is the defect that ended the server, nil when it was stopped. It is set before Done is
@@ -48,12 +48,11 @@ func (s *Server) ReopenAudit() error { return s.audit.log.Reopen() }
 // the former ones stay in use.
 func (s *Server) ReloadCertificates() error { return s.certs.reload() }
 
-// ConsoleTLS is the configuration of a listener with the certificate of Config.ConsoleTLS; nil:
-// there is none.
+// ConsoleTLS returns the configuration of a listener with the certificate of Config.ConsoleTLS, or
+// nil.
 func (s *Server) ConsoleTLS() *tls.Config { return listenerTLS(s.certs.console) }
 
-// HTTPTLS is the configuration of a listener with the certificate of Config.HTTPTLS; nil: there is
-// none.
+// HTTPTLS returns the configuration of a listener with the certificate of Config.HTTPTLS, or nil.
 func (s *Server) HTTPTLS() *tls.Config { return listenerTLS(s.certs.http) }
 
 func listenerTLS(c *certs.Certs) *tls.Config {
@@ -63,15 +62,15 @@ func listenerTLS(c *certs.Certs) *tls.Config {
 	return c.Server()
 }
 
-// CollectMetrics has f called at each scrape: it writes the metrics of what the program serves
+// CollectMetrics has f called at each scrape: it writes the metrics of the program's services
 // beside the instance.
 func (s *Server) CollectMetrics(f func(*metrics.Page)) { s.metrics.Collect(f) }
 
 // Instance is the instance's number in its cluster.
 func (s *Server) Instance() uint64 { return s.instance }
 
-// silentMost is how long an event loop or the failure detector may do nothing before a probe is
-// told to have the process restarted.
+// silentMost is how long an event loop or the failure detector may be idle before the probe fails,
+// so that the process is restarted.
 const silentMost = 5 * time.Second
 
 // Live returns why the process should be restarted, nil if it need not be.
@@ -133,8 +132,8 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// bucketsUnassigned says why the buckets of an instance's tier are not assigned yet. Once they are
-// assigned, an instance is ready even if its own replicaset waits for members: it can redirect
+// bucketsUnassigned returns an error while the buckets of an instance's tier are not assigned. Once
+// they are, an instance is ready even if its own replicaset waits for members: it can redirect
 // clients.
 func bucketsUnassigned(state *meta.State, i *meta.Instance, t *meta.Tier) error {
 	if t.ToBeRestored() {

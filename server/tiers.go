@@ -12,8 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// ParseTier reads a tier of Config.Tiers: its name, and after colons what differs from the default,
-// as in data:factor=3:vote=false or arbiter:buckets=0. Without them, the tier votes, and
+// ParseTier reads a tier of Config.Tiers: its name, and after colons the settings other than
+// default, as in data:factor=3:vote=false or arbiter:buckets=0. Without them, the tier votes, and
 // Config.ReplicationFactor and Config.Buckets count for a tier with buckets. Ranges are checked
 // with the rest of the configuration.
 func ParseTier(text string) (meta.TierSpec, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/peer"
 )
 
-// checkTLS checks what concerns encryption. The files themselves are read at the start.
+// checkTLS checks the settings of encryption. The files themselves are read at the start.
 func (c *Config) checkTLS() error {
 	none := certs.Files{}
 	switch {
@@ -34,12 +34,12 @@ func (c *Config) checkTLS() error {
 	return nil
 }
 
-// certificates are those of an instance.
+// certificates are the certificates of an instance.
 type certificates struct {
-	clients   *certs.Certs // of clients' TLS; nil: there is none
-	instances *certs.Certs // of instances' TLS; nil: there is none
-	console   *certs.Certs // of the console's TLS; nil: there is none
-	http      *certs.Certs // of the TLS of locks by HTTP; nil: there is none
+	clients   *certs.Certs // of clients' TLS, or nil
+	instances *certs.Certs // of instances' TLS, or nil
+	console   *certs.Certs // of the console's TLS, or nil
+	http      *certs.Certs // of the TLS of locks by HTTP, or nil
 }
 
 // open reads the files that the configuration names.
@@ -130,8 +130,8 @@ func (x *certificates) network(n peer.Network) peer.Network {
 	return tlsNetwork{Network: n, certs: x.instances}
 }
 
-// tlsNetwork encrypts what instances say to each other. Each end shows a certificate that the CA
-// has signed, and the dialler insists on the host that it dialled.
+// tlsNetwork encrypts the traffic of instances. Each end shows a certificate that the CA has
+// signed, and the dialler insists on the host that it dialled.
 type tlsNetwork struct {
 	peer.Network
 	certs *certs.Certs
