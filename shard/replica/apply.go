@@ -99,8 +99,8 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	return nil
 }
 
-// statusOfReply finds the reply to a command among the events of its batch; nil if it is OK or
-// there is none.
+// statusOfReply returns the error of the reply to a command among the events of its batch; nil for
+// OK or without a reply.
 func statusOfReply(ev *shard.Events, command int) error {
 	for i := range ev.List {
 		e := &ev.List[i]
@@ -114,8 +114,8 @@ func statusOfReply(ev *shard.Events, command int) error {
 	return nil
 }
 
-// AppliedAt is when the entry was applied that [Sink.Applied] gets, by the host's clock. It is for
-// Applied, which would otherwise read the clock again: a system call.
+// AppliedAt returns when the entry given to [Sink.Applied] was applied, by the host's clock. It is
+// for Applied, which would otherwise read the clock again: a system call.
 func (s *Shard) AppliedAt() time.Duration { return s.appliedAt }
 
 // Lookup is not used: reads use [Shard.View] behind a barrier.

@@ -98,7 +98,7 @@ func (c *campaigner) run(stop <-chan struct{}) {
 	}
 }
 
-// step sends what is due, and returns how long nothing will be.
+// step sends the due campaigns, and returns the time until the next one.
 func (c *campaigner) step(now time.Time) time.Duration {
 	c.mu.Lock()
 	var due []campaign

@@ -24,8 +24,8 @@ type systemClock struct{}
 func (systemClock) Now() time.Duration { return boottime.Now() }
 func (systemClock) Wall() time.Time    { return time.Now() }
 
-// ManualClock is a clock for tests that moves only when told to. A host with one has no ticker:
-// each step of [ManualClock.Advance] ticks its shards and waits until they are quiet.
+// ManualClock is a clock for tests that moves only by hand. A host with one has no ticker: each
+// step of [ManualClock.Advance] ticks its shards and waits until they are quiet.
 type ManualClock struct {
 	mu        sync.Mutex
 	now       time.Duration
@@ -105,8 +105,8 @@ func (c *ManualClock) Step(d time.Duration) {
 	c.tick(false)
 }
 
-// Due returns the time until the next deadline of any shard; false if there is none. It is 0 for a
-// deadline that is due, and for a host that is not quiet enough to tell.
+// Due returns the time until the next deadline of any shard; has is false without one. The time is
+// 0 for a deadline that is due, and for a host that is too busy to tell.
 func (c *ManualClock) Due() (in time.Duration, has bool) {
 	for _, h := range c.skippers() {
 		if d, ok := h.due(); ok && (!has || d < in) {

@@ -41,7 +41,7 @@ type group struct {
 	stopped      bool   // it was taken off
 }
 
-// bootstrap is how a replica joins its group the first time. It has no effect at a restart.
+// bootstrap describes how a replica joins its group the first time. It has no effect at a restart.
 type bootstrap struct {
 	members map[uint64]string
 	join    bool
@@ -49,7 +49,7 @@ type bootstrap struct {
 
 // startGroup starts a raft group's replica.
 //
-// The engine must be told whether the replica votes. If that contradicts its log, at a snapshot or
+// The engine must know whether the replica votes. If that contradicts its log, at a snapshot or
 // entry that says it does not vote, the engine panics. It may have changed while the replica was
 // down, so the right answer is unknown. But the engine follows a promotion that it finds in an
 // entry or snapshot, and a replica that joined becomes a voter in no other way. So a replica that

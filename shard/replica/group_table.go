@@ -83,7 +83,7 @@ func (t *groupTable) shards() (list []*Shard) {
 	return list
 }
 
-// noteLeader keeps what raft reports, and hands it on to the replica.
+// noteLeader keeps raft's report of the leader, and hands it on to the replica.
 func (t *groupTable) noteLeader(shard, replica, term, leader uint64) {
 	t.mu.Lock()
 	g := t.byShard[shard]
@@ -109,9 +109,9 @@ func (t *groupTable) leaderOf(shard, replica uint64) (leader, term uint64) {
 	return 0, 0
 }
 
-// noteRemoved notes that a replica has applied its own removal, and returns it if it runs. It adds
-// one to wg then, for the goroutine that stops it: the host closes the table first, and then waits
-// for wg.
+// noteRemoved records that a replica has applied its own removal, and returns it if it runs. It
+// adds one to wg then, for the goroutine that stops it: the host closes the table first, and then
+// waits for wg.
 func (t *groupTable) noteRemoved(shard, replica uint64, wg *sync.WaitGroup) *group {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -36,8 +36,8 @@ const (
 type HostConfig struct {
 	// Dir holds logs and snapshots. It is created with mode 0700. One process at a time may use it.
 	Dir string
-	// RaftAddress is where other instances reach this one; it is fixed for a directory. With Memory
-	// it may be empty: it is then the disk's own.
+	// RaftAddress is the address at which other instances reach this one; it is fixed for a
+	// directory. With Memory it may be empty: it is then the disk's own.
 	RaftAddress string
 	// RTT is the engine's unit of time: a heartbeat each RTT, an election after 10 to 20 of them
 	// without a leader. Default 100 ms, at least 1 ms.
@@ -263,11 +263,11 @@ func (h *Host) fatal(err error) error {
 // RaftAddress is the address where other instances reach this host.
 func (h *Host) RaftAddress() string { return h.cfg.RaftAddress }
 
-// DiskWaiting is the age of the oldest unfinished write to the log; 0 if there is none.
+// DiskWaiting returns the age of the oldest unfinished write to the log, or 0.
 func (h *Host) DiskWaiting() time.Duration { return h.store.Waiting() }
 
-// Space is the free space on the disk of the log, at most a second old, and 100 ms while the log is
-// written; false for a disk that cannot tell.
+// Space returns the free space on the disk of the log, at most a second old, and 100 ms while the
+// log is written; ok is false if the disk does not report it.
 func (h *Host) Space() (logstore.Space, bool) { return h.store.Space() }
 
 // LogSize is the room that the log takes.

@@ -33,7 +33,7 @@ func (r *interceptor) receive(b raftpb.MessageBatch) {
 	for i := range b.Requests {
 		switch m := &b.Requests[i]; m.Type {
 		case raftpb.TimeoutNow:
-			// The engine may reuse the batch, so copy what is needed first.
+			// The engine may reuse the batch, so copy the fields first.
 			defer r.campaigner.add(campaign{campaignKey: campaignKey{shard: m.ShardID, from: m.From,
 				to: m.To, term: m.Term}, next: time.Now().Add(repeatDelays[0])})
 		case raftpb.ReplicateResp:

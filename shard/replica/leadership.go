@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/leaderdriver"
 )
 
-// leadership follows who leads, by what raft reports and by the epochs that are applied, and begins
+// leadership follows the leader, by raft's reports and by the epochs that are applied, and begins
 // and ends the work of a leader. Its fields are guarded by applyMu.
 type leadership struct {
 	s        *Shard
@@ -69,7 +69,7 @@ func (l *leadership) begin(epoch, logTime uint64) {
 	s.driver.Begin(leaderdriver.Term{Epoch: epoch, LogTime: logTime, Now: now})
 }
 
-// notify tells the sink when something changed. The caller holds applyMu.
+// notify notifies the sink of a change. The caller holds applyMu.
 func (l *leadership) notify(leader uint64, leading bool) {
 	if l.notified && l.leader == leader && l.leading == leading {
 		return

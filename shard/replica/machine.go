@@ -73,7 +73,7 @@ func (m *lockedMachine) writeBackup(w io.Writer) (index uint64, err error) {
 	m.mu.Lock()
 	snap := m.machine.BeginSnapshot()
 	index = m.machine.AppliedIndex()
-	if !snap.Busy() { // the backup before it may still write what it has copied already
+	if !snap.Busy() { // the backup before it may still write its copies
 		m.backup = snap
 	}
 	m.mu.Unlock()

@@ -85,7 +85,7 @@ func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err err
 
 // AddNonVoting adds a replica, with a new id, as a member that gets the log and does not vote. It
 // is started afterwards, with Join, on the host with this address, which must have no other replica
-// of the shard. ConfigChange is that of the [Membership] on which the decision was made.
+// of the shard. ConfigChange is the id of the [Membership] on which the decision was made.
 //
 // This and the other changes of members return nil if the requested state is reached, or was
 // reached before. After StatusAborted, StatusPreconditionFailed and StatusNotFound this call has no

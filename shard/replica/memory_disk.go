@@ -8,20 +8,19 @@ import (
 	"github.com/lni/vfs"
 )
 
-// MemoryDisk is a disk in memory, for tests. It survives its host, and can lose what was not
-// synced.
+// MemoryDisk is a disk in memory, for tests. It survives its host, and can lose unsynced writes.
 type MemoryDisk struct {
 	fs   *vfs.MemFS
 	addr string // of hosts on this disk that have no address: it must not change between them
 
 	mu             sync.Mutex
 	metadata       []byte
-	syncedMetadata []byte // what remains after a loss of power
+	syncedMetadata []byte // remains after a loss of power
 	powerLost      bool
 }
 
-// Metadata returns what SetMetadata stored beside the log, which is durable at once. Both are safe
-// for concurrent use.
+// Metadata returns the bytes that SetMetadata stored beside the log, which are durable at once.
+// Both are safe for concurrent use.
 func (d *MemoryDisk) Metadata() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,7 +48,7 @@ func NewMemoryDisk() *MemoryDisk {
 }
 
 // PowerLoss stops the disk: nothing written or synced from now on survives. Close the host, call
-// [MemoryDisk.PowerBack], and open a new host on the disk: it finds exactly what was synced before.
+// [MemoryDisk.PowerBack], and open a new host on the disk: it finds exactly the earlier syncs.
 func (d *MemoryDisk) PowerLoss() {
 	d.mu.Lock()
 	d.powerLost = true
@@ -57,7 +56,7 @@ func (d *MemoryDisk) PowerLoss() {
 	d.fs.SetIgnoreSyncs(true)
 }
 
-// PowerBack drops what was not synced before [MemoryDisk.PowerLoss] and starts the disk again. No
+// PowerBack drops writes not synced before [MemoryDisk.PowerLoss] and starts the disk again. No
 // host may be open on it.
 func (d *MemoryDisk) PowerBack() {
 	d.fs.ResetToSyncedState()

@@ -24,8 +24,8 @@ func (p *proposer) fail(list []*proposal.Batch, st protocol.Status) {
 	}
 }
 
-// cutUndetermined ends what is in flight without an outcome: this replica can no longer learn it
-// from the log. It closes the connections: their clients send again elsewhere and get the first
+// cutUndetermined ends the batches in flight without an outcome: this replica can no longer learn
+// it from the log. It closes the connections: their clients send again elsewhere and get the first
 // reply from the request memory.
 func (p *proposer) cutUndetermined(reason string) {
 	s := p.s

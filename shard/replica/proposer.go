@@ -140,7 +140,7 @@ func (p *proposer) send(b *proposal.Batch) {
 }
 
 // collect polls the engine's outcomes. Completed needs nothing, since the apply has reported it.
-// Dropped is reported here. Otherwise only the log can tell.
+// Dropped is reported here. Any other outcome is known from the log alone.
 func (p *proposer) collect() {
 	s, q := p.s, &p.s.proposals
 	keep := p.inFlight[:0]

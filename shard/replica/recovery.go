@@ -22,7 +22,7 @@ import (
 
 // Recovery reads the logs of a raft directory whose majority is lost: each replica's newest
 // snapshot and every entry after it, including entries not known to be committed. Without a
-// majority nobody can tell which of the last ones were committed. An acknowledged one may be among
+// majority it is unknown which of the last ones were committed. An acknowledged one may be among
 // them; one that was not acknowledged does no more harm than a request whose reply was lost.
 //
 // It opens the directory as a host does, and may write to it: give it a copy. The raft address is
@@ -275,7 +275,7 @@ func (s *Recovery) entries(
 }
 
 // commandOf returns the command of an entry; false for an entry of the engine. The engine puts a
-// byte before a command, its compression; 0 is none.
+// byte before a command, its compression; 0: uncompressed.
 func commandOf(e *pb.Entry) (cmd []byte, ok bool, err error) {
 	switch {
 	case e.Type == pb.ApplicationEntry && len(e.Cmd) > 0:

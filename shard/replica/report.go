@@ -27,8 +27,8 @@ func (r Role) String() string {
 	return "none"
 }
 
-// GroupReport is what a replica on this host knows of itself and its group without communication.
-// Only a barrier or a read proves any of it.
+// GroupReport is a replica's knowledge of itself and its group without communication. Only a
+// barrier or a read proves any of it.
 type GroupReport struct {
 	Shard, Replica uint64
 	Running        bool

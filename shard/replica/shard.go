@@ -121,8 +121,8 @@ func (s *Shard) Replica() uint64 { return s.cfg.Replica }
 func (s *Shard) View(fn func(m *shard.Machine)) { s.machine.view(fn) }
 
 // Exclusive runs fn between two steps of the log: no entry is applied and no event delivered
-// meanwhile. So what fn reads, and what it registers for later events, fit together without a gap.
-// It must not be called inside a [Sink].
+// meanwhile. So the state that fn reads and the watches that it registers for later events fit
+// together without a gap. It must not be called inside a [Sink].
 func (s *Shard) Exclusive(fn func(m *shard.Machine)) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -192,16 +192,16 @@ func (s *Shard) Age(now time.Duration) time.Duration {
 	return max(0, now-at)
 }
 
-// ProofAge is the age, at now, of the last proof that this replica leads: the start of a barrier,
-// or of an own batch that was applied. The machine has everything committed by then. False: it does
-// not lead, or has not proved it yet.
+// ProofAge returns the age, at now, of the last proof that this replica leads: the start of a
+// barrier, or of an own batch that was applied. The machine has everything committed by then. ok is
+// false if the replica does not lead, or has not proved it yet.
 func (s *Shard) ProofAge(now time.Duration) (age time.Duration, ok bool) {
 	at := s.barriers.lastProof.at.Load()
 	return max(0, now-time.Duration(at)), at != 0 && s.Leading()
 }
 
-// LogTime is the stamp of a batch proposed now, 0 if this replica does not lead. The machine's log
-// time is that of the last entry, which is older in an idle shard.
+// LogTime returns the stamp of a batch proposed now, or 0 if this replica does not lead. The
+// machine's log time is that of the last entry, which is older in an idle shard.
 func (s *Shard) LogTime() uint64 {
 	if !s.Leading() {
 		return 0
@@ -214,7 +214,7 @@ func (s *Shard) RelayStats() leader.ProcessStats { return s.members.Stats() }
 
 // RateLimits calls fn with the leases of the shard's rate limits, and returns false if this replica
 // does not lead the shard of m, as far as its log says. It is called inside [Shard.View] with its
-// machine, behind a barrier if fn grants or tells something.
+// machine, behind a barrier if fn grants or notifies.
 func (s *Shard) RateLimits(m *shard.Machine, fn func(*leader.RateLimits)) bool {
 	return s.limits.Do(m, fn)
 }

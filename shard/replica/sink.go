@@ -9,10 +9,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
-// Origin identifies the request that waits for a command's outcome. The zero Origin is none.
+// Origin identifies the request that waits for a command's outcome. The zero Origin: no request.
 type Origin = proposal.Origin
 
-// Sink receives what leaves a shard. The server implements it.
+// Sink receives the output of a shard. The server implements it.
 //
 // Applied, LeaderChanged and Restored of a shard are called one after another, in log order, before
 // the next entry is applied. The machine does not change meanwhile: [Shard.View] inside them shows
@@ -39,15 +39,15 @@ type Sink interface {
 	// Cut asks to close the connection: it was silent for too long, or the outcome of one of its
 	// requests is unknown here.
 	Cut(s *Shard, conn uint64, reason string)
-	// Detach asks to take the sessions at home here off the connection, and to tell its client
+	// Detach asks to take the sessions at home here off the connection, and to notify its client
 	// before any later Pong. The leadership under which they were attached is over.
 	Detach(s *Shard, conn uint64)
 }
 
-// MemberMessage is what a member of a coordination process sends.
+// MemberMessage is a message from a member of a coordination process.
 type MemberMessage = leaderdriver.MemberMessage
 
-// MemberSink receives what the leader of a shard sends to members of coordination processes.
+// MemberSink receives the messages of a shard's leader to members of coordination processes.
 type MemberSink interface {
 	leaderdriver.MemberSink
 	// MembersTicked is called about every 100 ms while messages are relayed, and every second else,
@@ -55,7 +55,7 @@ type MemberSink interface {
 	MembersTicked(*Shard)
 }
 
-// LimitSink receives what the leader of a shard's rate limits tells sessions.
+// LimitSink receives the notifications of the leader of a shard's rate limits to sessions.
 type LimitSink = leaderdriver.LimitSink
 
 // Restorer is a [Sink] that is notified when a snapshot has replaced the machine: the changes

@@ -152,7 +152,7 @@ type logTail struct {
 // snapshotRetry is how long a requested snapshot may take to begin before it is requested again.
 const snapshotRetry = 10 * time.Second
 
-// snapshotDue notes that a snapshot is requested now if the log since the last one is too long in
+// snapshotDue records that a snapshot is requested now if the log since the last one is too long in
 // bytes. The engine counts entries, but an entry is a batch of one command or thousands. A snapshot
 // larger than the bound is repeated only after as much has been logged again.
 func (t *logTail) snapshotDue(clock Clock) bool {

@@ -15,7 +15,7 @@ type Stats struct {
 	AppliedIndex      uint64 // of the log
 	Refused           uint64 // entries rejected because of an older epoch
 	Dropped           uint64 // batches that the engine did not take, or dropped
-	Undetermined      uint64 // batches whose outcome the engine could not tell
+	Undetermined      uint64 // batches whose outcome the engine does not know
 	TakeOvers         uint64 // proposed, repeated ones included
 	RepeatedTakeOvers uint64
 	Overloaded        uint64 // commands rejected by Submit
@@ -61,5 +61,5 @@ func (s *Shard) Stats() Stats {
 	return st
 }
 
-// report adds what only the shard knows to its replica's report.
+// report adds the shard's own knowledge to its replica's report.
 func (s *Shard) report(r *GroupReport) { r.Leading, r.Applied = s.Leading(), s.machine.appliedIndex() }

@@ -18,10 +18,10 @@ func (s *Shard) Submit(c shard.Command, o Origin) protocol.Status {
 	return status
 }
 
-// Submitter submits many commands, to any shards, from one goroutine: an event loop submits what
-// it has read, and then calls Flush. The commands of a shard share a batch, and an idle shard
-// proposes without a switch of goroutines. The zero value is ready. It is not safe for concurrent
-// use.
+// Submitter submits many commands, to any shards, from one goroutine: an event loop submits the
+// commands it has read, and then calls Flush. The commands of a shard share a batch, and an idle
+// shard proposes without a switch of goroutines. The zero value is ready. It is not safe for
+// concurrent use.
 type Submitter struct {
 	unproposed []*Shard // shards whose proposer this goroutine must start
 }

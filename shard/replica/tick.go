@@ -75,8 +75,8 @@ func (s *Shard) skipTime(d time.Duration) {
 	s.tasks.SkipTime(uint64(d / time.Millisecond))
 }
 
-// quiet reports whether nothing is queued in this replica. It may miss what is being handed on at
-// this moment.
+// quiet reports whether nothing is queued in this replica. It may miss work that is being handed on
+// at this moment.
 func (s *Shard) quiet() bool { return s.proposals.Empty() && s.tasks.Idle() && s.barriers.empty() }
 
 // awaitQuiet waits until nothing is queued in this replica.

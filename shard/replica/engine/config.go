@@ -40,14 +40,14 @@ func ProposeTimeout(rtt time.Duration) time.Duration { return max(2*time.Second,
 // ErrLocked: the data directory is in use.
 var ErrLocked = errors.New("data directory is in use by another process; stop it, or give this one another directory")
 
-// Events are what listens to the engine. All calls come from one goroutine, for which the engine's
+// Events receives the engine's events. All calls come from one goroutine, for which the engine's
 // workers wait with their locks held. So no method may wait or call the engine.
 type Events interface {
 	raftio.IRaftEventListener
 	raftio.ISystemEventListener
 }
 
-// Config is what an engine is opened with.
+// Config configures an engine.
 type Config struct {
 	Deployment  uint64
 	Dir         string
@@ -89,8 +89,8 @@ func (e *Engine) Open(c Config) error {
 	return err
 }
 
-// newNodeHost turns the engine's start-up failures, some of which are panics, into errors that say
-// what to do.
+// newNodeHost turns the engine's start-up failures, some of which are panics, into errors that name
+// the remedy.
 func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error) {
 	defer func() {
 		if r := recover(); r != nil {

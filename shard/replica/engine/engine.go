@@ -12,8 +12,8 @@ import (
 )
 
 // Engine is dragonboat's part of a host. Its methods may be called beside close and after it:
-// dragonboat's own Close takes away what a call beside it still uses, and the process would end in
-// a nil dereference.
+// dragonboat's own Close frees memory that a call beside it still uses, and the process would end
+// in a nil dereference.
 type Engine struct {
 	nodeHost *dragonboat.NodeHost
 	rtt      time.Duration
@@ -48,7 +48,7 @@ func Call[T any](e *Engine, fn func(*dragonboat.NodeHost) (T, error)) (T, error)
 	return fn(e.nodeHost)
 }
 
-// Wait is Call for what waits until ctx ends.
+// Wait is Call for a call that waits until ctx ends.
 func Wait[T any](
 	ctx context.Context, e *Engine, fn func(context.Context, *dragonboat.NodeHost) (T, error),
 ) (T, error) {
@@ -89,7 +89,7 @@ func (e *Engine) TransferLeader(shard, to uint64) error {
 	return e.Do(func(nh *dragonboat.NodeHost) error { return nh.RequestLeaderTransfer(shard, to) })
 }
 
-// Do is Call for what returns only an error.
+// Do is Call for a call that returns only an error.
 func (e *Engine) Do(fn func(*dragonboat.NodeHost) error) error {
 	_, err := Call(e, func(nh *dragonboat.NodeHost) (struct{}, error) { return struct{}{}, fn(nh) })
 	return err
@@ -107,9 +107,9 @@ func (e *Engine) ChangeTimeout() time.Duration {
 // TransferTimeout is how long a leader waits for the target of a transfer, dropping all proposals.
 func (e *Engine) TransferTimeout() time.Duration { return (electionRTT + 1) * e.rtt }
 
-// ReadIndex waits until the replica here has applied what its group had committed at some moment
-// after the call. It returns false if the engine refuses or does not answer in time, if ctx or stop
-// ends, or if over is true when changed comes. A nil stop or changed never comes.
+// ReadIndex waits until the replica here has applied the index that its group had committed at a
+// moment after the call. It returns false if the engine refuses or does not answer in time, if ctx
+// or stop ends, or if over is true when changed comes. A nil stop or changed never comes.
 //
 // The engine can lose a read: a leader waits for its voters to confirm it, even after the last of
 // them was removed from the group. So an unanswered read is repeated after the time of a heartbeat,
@@ -162,7 +162,7 @@ func (e *Engine) requestRead(shard uint64, timeout time.Duration) (*dragonboat.R
 	})
 }
 
-// Info is what the engine knows of a replica here.
+// Info describes a replica here, as the engine knows it.
 type Info struct {
 	Replica, ConfigChange uint64
 	Voters                map[uint64]string
@@ -185,7 +185,7 @@ func (e *Engine) Infos() map[uint64]Info {
 	return infos
 }
 
-// HostInfo is what the engine knows of its replicas; nil once it is being closed.
+// HostInfo describes the engine's replicas; nil once the engine is being closed.
 func (e *Engine) HostInfo(o dragonboat.NodeHostInfoOption) *dragonboat.NodeHostInfo {
 	info, _ := Call(e, func(nh *dragonboat.NodeHost) (*dragonboat.NodeHostInfo, error) {
 		return nh.GetNodeHostInfo(o), nil

@@ -23,7 +23,7 @@ var entryListLen uint64
 //go:linkname minEntryListFree github.com/lni/dragonboat/v4/internal/raft.minEntrySliceSize
 var minEntryListFree uint64
 
-// formerEntryListLen is what the engine had. It is 0 if the engine has no such settings any more.
+// formerEntryListLen is the engine's own value, or 0 if the engine has no such settings any more.
 var formerEntryListLen uint64
 
 // maxMessage is the most bytes of entries that the engine puts into one message to another replica.
@@ -33,7 +33,7 @@ var formerEntryListLen uint64
 //go:linkname maxMessage github.com/lni/dragonboat/v4/internal/raft.maxEntrySize
 var maxMessage uint64
 
-// formerMaxMessage is what the engine had.
+// formerMaxMessage is the engine's own value.
 var formerMaxMessage uint64
 
 func init() {

@@ -73,7 +73,7 @@ func checkSnapshotFile(r io.Reader, size int64) (ok bool, err error) {
 		return false, nil
 	}
 	var h pb.SnapshotHeader
-	// The engine panics at a compression that it does not know; here is none.
+	// The engine panics at an unknown compression; only uncompressed snapshots are expected here.
 	if err := h.Unmarshal(document); err != nil || h.Version != 2 || h.ChecksumType != pb.CRC32IEEE ||
 		h.CompressionType != pb.NoCompression {
 		return false, nil

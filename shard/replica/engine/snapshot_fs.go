@@ -14,7 +14,7 @@ const snapshotSuffix = ".gbsnap"
 // all of a file waits for the sync at its end, and beside that sync those of the log wait.
 type snapshotFS struct {
 	vfs.FS
-	begin func(*os.File) // begins to write what a file holds
+	begin func(*os.File) // begins to write a file's content
 }
 
 func (fs snapshotFS) Create(name string) (vfs.File, error) {
@@ -25,8 +25,8 @@ func (fs snapshotFS) Create(name string) (vfs.File, error) {
 	return f, err
 }
 
-// snapshotHandle hands what is written to the disk, without waiting for it: only a sync says that
-// it is there. The engine writes blocks of 2 MiB.
+// snapshotHandle starts writing its blocks to the disk without waiting: only a sync proves that
+// they are there. The engine writes blocks of 2 MiB.
 type snapshotHandle struct {
 	vfs.File
 	begin func()

@@ -1,7 +1,7 @@
-// Package leaderdriver drives what the leader of a shard does besides applying the log. A [Driver]
+// Package leaderdriver drives the work of a shard's leader besides applying the log. A [Driver]
 // begins and ends the leadership of its parts in log order, and wakes each on a goroutine of its
-// own: by its alarm, and when it said that something will be due. So a part keeps no timer, and
-// asks nobody whether it still leads.
+// own: by its alarm, and at the time that it asked for. So a part keeps no timer, and asks nobody
+// whether it still leads.
 //
 //	Leader      sessions, log time, messages to other shards: around [leader.Leader]
 //	Members     messages between members of coordination processes: around [leader.Processes]

@@ -18,7 +18,7 @@ type Term struct {
 // Number is raft's number of the term.
 func (t Term) Number() uint64 { return t.Epoch >> 16 }
 
-// Part is a part of what a leader does besides applying the log.
+// Part is a part of a leader's work besides applying the log.
 //
 // Start and Stop are called in log order, on whatever goroutine the leadership begins or ends, and
 // the log waits: they may wait for the part's lock, but not for other work. A Start may follow
@@ -26,11 +26,12 @@ func (t Term) Number() uint64 { return t.Epoch >> 16 }
 type Part interface {
 	Start(t Term)
 	Stop()
-	// Tick does what is queued, and what is due. The time that Next gave has passed if timeout.
+	// Tick does the queued and the due work. timeout: the time that Next gave has passed.
 	Tick(timeout bool)
-	// Next is the time until Tick has something to do that nobody wakes it for. False: nothing.
+	// Next returns the time until Tick has work that no wake-up announces; has is false without
+	// any.
 	Next() (in time.Duration, has bool)
-	// Close ends the part, and answers what is queued. What comes later is refused.
+	// Close ends the part, and answers its queue. Later work is refused.
 	Close()
 
 	alarm() *Alarm
@@ -62,7 +63,7 @@ type Driver struct {
 	parts []Part
 
 	mu     sync.Mutex
-	closed bool // a goroutine has ended: nothing begins any more
+	closed bool // a goroutine has ended: no part begins any more
 }
 
 // New returns the driver of a replica.
@@ -99,7 +100,7 @@ func (d *Driver) Loops(stop <-chan struct{}) (list []func()) {
 	return list
 }
 
-// run ticks a part. A wake-up never puts off what the timer is set for: it may come all the time.
+// run ticks a part. A wake-up never puts off the timer: it may come all the time.
 func (d *Driver) run(p Part, stop <-chan struct{}) {
 	a := p.alarm()
 	timer := time.NewTimer(0)

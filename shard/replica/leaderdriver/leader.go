@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
-// Replica is what the leader's part needs of the replica that it works for.
+// Replica is the leader's part's view of its replica.
 type Replica interface {
 	View(fn func(*shard.Machine))
 	Barrier(fn func(ok bool))
@@ -29,7 +29,7 @@ type Replica interface {
 	// SelfCheck is the time between two self-checks of the leader, in ms, by the nodes of m; nil:
 	// by those seen last.
 	SelfCheck(m *shard.Machine) uint64
-	// Now is the host's clock in ms, and LeaderTime what the leader takes for such a time.
+	// Now is the host's clock in ms, and LeaderTime the leader's reading of such a time.
 	Now() uint64
 	LeaderTime(ms uint64) uint64
 }
@@ -48,8 +48,8 @@ type Leader struct {
 
 var _ Part = (*Leader)(nil)
 
-// NewLeader returns the part for a shard's replica. route is that of [leader.Config]; nil: no other
-// shard is known.
+// NewLeader returns the part for a shard's replica. route is the route of [leader.Config]; nil: no
+// other shard is known.
 func NewLeader(id uint64, r Replica, t *Tasks, route func(tier uint8, bucket uint32) (shard, epoch uint64)) *Leader {
 	if route == nil {
 		route = func(uint8, uint32) (uint64, uint64) { return 0, 0 }
@@ -199,7 +199,7 @@ func (d *Leader) heard(conn uint64) (at uint64, open bool) {
 	return d.r.LeaderTime(uint64(last / time.Millisecond)), last != 0
 }
 
-// carryOut does what the leader wants done, cuts first.
+// carryOut carries out the leader's output, cuts first.
 func (d *Leader) carryOut(out *leader.Ready) {
 	for i := range out.Cut {
 		if c := &out.Cut[i]; c.Reason == "" {

@@ -24,8 +24,8 @@ const (
 	idleMemberTick = time.Second            // of one that is idle
 )
 
-// MemberMessage is what a member of a coordination process sends: a sync, a message or a reply, by
-// the kind of its origin.
+// MemberMessage is a message from a member of a coordination process: a sync, a message or a reply,
+// by the kind of its origin.
 type MemberMessage struct {
 	proposal.Origin
 	Node  uint64
@@ -35,7 +35,7 @@ type MemberMessage struct {
 	confirmed bool // a read barrier lies behind it
 }
 
-// MemberSink receives what the leader of a shard sends to members of coordination processes. One
+// MemberSink receives the messages of a shard's leader to members of coordination processes. One
 // goroutine of the shard calls it; that holds up neither the log nor the leader's other parts.
 type MemberSink interface {
 	// MemberReply answers a message. A nil error is success.
@@ -50,7 +50,7 @@ type MemberSink interface {
 	Contain(conn uint64)
 }
 
-// MemberReplica is what the members' part needs of its replica.
+// MemberReplica is the members' part's view of its replica.
 type MemberReplica interface {
 	MemberSink
 	View(fn func(*shard.Machine))
@@ -118,7 +118,7 @@ func (p *Members) take(spare []MemberMessage) []MemberMessage {
 	return list
 }
 
-// Stats are the counters of what is relayed.
+// Stats returns the counters of relayed messages.
 func (p *Members) Stats() leader.ProcessStats {
 	p.stepMu.Lock()
 	defer p.stepMu.Unlock()
@@ -184,7 +184,7 @@ func (p *Members) Tick(timeout bool) {
 	p.spare = list
 }
 
-// serve answers one message, and delivers what comes of it.
+// serve answers one message, and delivers the resulting events.
 func (p *Members) serve(m *MemberMessage) {
 	defer p.r.Contain(m.Conn)
 	var err error
@@ -253,7 +253,7 @@ func (p *Members) pass(machine *shard.Machine, m *MemberMessage) error {
 	return p.processes.Reply(machine, m.Node, &p.reply, &p.out)
 }
 
-// repeat sends again what is due.
+// repeat sends the due repeats.
 func (p *Members) repeat() {
 	defer p.r.Contain(0)
 	if !p.step(func(machine *shard.Machine) { p.processes.Tick(p.r.Now(), machine, &p.out) }) {

@@ -9,21 +9,21 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/ratelimit"
 )
 
-// LimitSink receives what the leader of a shard's rate limits tells sessions.
+// LimitSink receives the notifications of the leader of a shard's rate limits to sessions.
 type LimitSink interface {
-	// NotifyLimit tells a session to refresh its leases of a tree at once. The machine is locked
-	// for reading. What is told may be lost.
+	// NotifyLimit notifies a session to refresh its leases of a tree at once. The machine is locked
+	// for reading. The notification may be lost.
 	NotifyLimit(node uint64, name string, session, revision uint64)
 	// FlushLimits ends a series of calls.
 	FlushLimits()
-	// AnswerLimits runs fn, whose answers to calls that waited for units are sent together. False: nobody takes an answer
-	// any more.
+	// AnswerLimits runs fn, whose answers to calls that waited for units are sent together. fn's
+	// answer returns false if nobody takes an answer any more.
 	AnswerLimits(fn func(answer func(*ratelimit.Answer) bool))
 	// ContainLimits is deferred around each series. It recovers a panic.
 	ContainLimits()
 }
 
-// LimitReplica is what the part of rate limits needs of its replica.
+// LimitReplica is the rate limits' part's view of its replica.
 type LimitReplica interface {
 	LimitSink
 	View(fn func(*shard.Machine))
@@ -37,7 +37,7 @@ type RateLimits struct {
 	Alarm
 	r LimitReplica
 
-	mu     sync.Mutex // taken after the machine's, and before those of what NotifyLimit does
+	mu     sync.Mutex // taken after the machine's, and before those that NotifyLimit takes
 	term   uint64     // that leases are of, 0 while this replica does not lead
 	leases *leader.RateLimits
 
@@ -53,8 +53,8 @@ func NewRateLimits(r LimitReplica) *RateLimits {
 }
 
 // Do calls fn with the leases while this replica leads, and returns false otherwise. It is called
-// inside View, behind a barrier if fn grants or tells something. That has proved the leadership
-// some time ago, and m may be another leader's by now: so its epoch is compared.
+// inside View, behind a barrier if fn grants or notifies. That has proved the leadership some time
+// ago, and m may be another leader's by now: so its epoch is compared.
 func (p *RateLimits) Do(m *shard.Machine, fn func(*leader.RateLimits)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -127,7 +127,7 @@ func (p *RateLimits) begin(term uint64) {
 // Tick implements Part: it notifies sessions that are to refresh at once.
 func (p *RateLimits) Tick(bool) {
 	defer p.r.ContainLimits()
-	defer p.r.FlushLimits() // nobody else sends what a timer says
+	defer p.r.FlushLimits() // nobody else sends the notifications of a timer
 	p.r.View(func(m *shard.Machine) {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -138,7 +138,7 @@ func (t *Tasks) Done(id uint64, applied bool) {
 	t.add(task{kind: taskProposalDone, a: id, flag: applied})
 }
 
-// AddEvents adds what the leader must know of an entry's events.
+// AddEvents adds the part of an entry's events that the leader must know.
 func (t *Tasks) AddEvents(origins []proposal.Origin, ev *shard.Events) {
 	t.mu.Lock()
 	if !t.active || t.ended {
@@ -257,13 +257,13 @@ func (t *Tasks) ConnClosed(conn uint64, lastHeard time.Duration, link protocol.L
 // RouteChanged reports that Config.Route may answer differently.
 func (t *Tasks) RouteChanged() { t.add(task{kind: taskRouteChanged}) }
 
-// Transfer prepares a transfer of the leadership. done is closed when what it takes is submitted.
+// Transfer prepares a transfer of the leadership. done is closed when its commands are submitted.
 func (t *Tasks) Transfer(done chan<- struct{}) { t.add(task{kind: taskTransfer, done: done}) }
 
-// SkipTime moves log time by so many ms, and nothing else that the leader uses.
+// SkipTime moves log time by ms milliseconds, and nothing else that the leader uses.
 func (t *Tasks) SkipTime(ms uint64) { t.add(task{kind: taskSkipTime, a: ms}) }
 
-// Queued is how many tasks wait.
+// Queued returns the number of waiting tasks.
 func (t *Tasks) Queued() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

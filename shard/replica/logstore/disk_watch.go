@@ -56,8 +56,8 @@ func (s *Store) maintain() {
 }
 
 // watchStuck reports a write that does not finish, as soon as it has taken too long. It sleeps
-// until the oldest write under way has, or one that begins now would have: what begins meanwhile is
-// younger.
+// until the oldest write under way has, or one that begins now would have: a write that begins
+// meanwhile is younger.
 func (s *Store) watchStuck() {
 	t := time.NewTimer(s.cfg.Stuck)
 	defer t.Stop()
@@ -77,8 +77,7 @@ func (s *Store) watchStuck() {
 	}
 }
 
-// Waiting is the age of the oldest unfinished write; 0 if there is none. It is safe for concurrent
-// use.
+// Waiting returns the age of the oldest unfinished write, or 0. It is safe for concurrent use.
 func (s *Store) Waiting() (d time.Duration) {
 	now := time.Since(s.began)
 	for _, since := range [...]int64{s.saving.Load(), s.maintaining.Load()} {
@@ -89,8 +88,8 @@ func (s *Store) Waiting() (d time.Duration) {
 	return d
 }
 
-// Space is the free space at the last check; false for a disk that cannot tell. It is safe for
-// concurrent use.
+// Space returns the free space at the last check; ok is false if the disk does not report it. It is
+// safe for concurrent use.
 func (s *Store) Space() (Space, bool) {
 	if sp := s.space.last.Load(); sp != nil {
 		return *sp, true

@@ -1,5 +1,5 @@
-// Package logstore watches over the raft engine's log store. It adds what a store cannot know of
-// itself:
+// Package logstore watches over the raft engine's log store. It adds facts that a store cannot know
+// of itself:
 //
 //   - A watermark beside the log says how far each replica's log had come. A log behind its
 //     watermark has lost acknowledged entries, by a flipped bit, a lost file or an old copy that

@@ -35,8 +35,8 @@ func (s *Store) open(known map[key]mark, lacking []string) (*wal.Log, error) {
 	return db, nil
 }
 
-// openWAL opens the store in a folder. If loss is accepted, what is left of a damaged one is copied
-// to a new one.
+// openWAL opens the store in a folder. If loss is accepted, the readable part of a damaged one is
+// copied to a new one.
 func (s *Store) openWAL(dir string) (*wal.Log, error) {
 	cfg := wal.Config{Dir: dir, FS: s.fs, AcceptLoss: s.cfg.AcceptLoss,
 		Synced: s.cfg.Saved, Failed: s.report, Logger: s.log}
@@ -57,8 +57,8 @@ func (s *Store) openWAL(dir string) (*wal.Log, error) {
 	return wal.Open(cfg)
 }
 
-// copyLog makes a store that has what is readable of another one, and puts it in place of whatever
-// is in a folder.
+// copyLog copies the readable part of a store to a new one, and puts that in place of a folder's
+// contents.
 func (s *Store) copyLog(from *wal.Log, dir string) (err error) {
 	made := s.fs.PathJoin(s.dir, newWALFolder)
 	if err := errors.Join(s.fs.RemoveAll(made), s.fs.MkdirAll(made, 0o700), wal.SyncDir(s.fs, s.dir)); err != nil {
@@ -107,8 +107,8 @@ func (s *Store) copyReplicas(from, to *wal.Log) error {
 	return nil
 }
 
-// copyReplica copies a log from its snapshot on. The engine does not read what is before it after a
-// start. If a part is unreadable, it copies what comes before.
+// copyReplica copies a log from its snapshot on; the engine reads no earlier entries after a start.
+// If a part is unreadable, it copies the entries before that.
 func copyReplica(from, to *wal.Log, k key) (unreadable, err error) {
 	b, unreadable := from.GetBootstrapInfo(k.shard, k.replica)
 	if unreadable != nil {

@@ -14,11 +14,11 @@ import (
 const MessageSize = 1 << 20
 
 const (
-	// maxUnanswered bounds what was read for messages of one shard and not answered. It is
+	// maxUnanswered bounds the bytes read for messages of one shard and not answered. It is
 	// exceeded by less than a message.
 	maxUnanswered = 4 << 20
-	// answerTimeout is when a message counts as lost. Mostly something sooner tells: the replica
-	// rejects what follows, or answers the first entry of the lost message, which is sent alone.
+	// answerTimeout is when a message counts as lost. Mostly that shows sooner: the replica rejects
+	// the next message, or answers the first entry of the lost one, which is sent alone.
 	answerTimeout = 5 * time.Second
 )
 
@@ -29,9 +29,9 @@ type unanswered struct {
 	at          time.Time
 }
 
-// replication bounds what is read from the log for replicas that are behind. The engine reads
-// whenever it hears of such a replica, or has anything new for it, and never waits for an answer.
-// Its calls do not say which replica they are for.
+// replication bounds the reads from the log for replicas that are behind. The engine reads whenever
+// it hears of such a replica, or has anything new for it, and never waits for an answer. Its calls
+// do not name the replica that they are for.
 type replication struct {
 	mu      sync.Mutex
 	shards  map[uint64][]unanswered // none is empty
@@ -56,7 +56,7 @@ func (r *replication) admit(shard, first uint64, now time.Time) bool {
 	return bytes < maxUnanswered
 }
 
-// read notes what was read for a message.
+// read records a read for a message.
 func (r *replication) read(shard uint64, u unanswered) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,13 +7,13 @@ import (
 	"github.com/lni/vfs"
 )
 
-// Space is what is free on the disk of the log.
+// Space is the free space on the disk of the log.
 type Space struct {
 	Bytes Room
 	Files Room // inodes; without a total: the file system does not limit them
 }
 
-// Room is what is free of one kind.
+// Room is the free amount of one resource.
 type Room struct {
 	Free, Total uint64
 	// Below Low an instance should drain. Below Least the store cannot go on.
@@ -31,7 +31,7 @@ func (s Space) Ample() bool {
 	return s.Bytes.Free >= s.Bytes.Low+s.Bytes.Least && s.Files.Free >= s.Files.Low+s.Files.Least
 }
 
-// String is what is short, with the mark that it is below.
+// String names the short resource, with the mark that it is below.
 func (s Space) String() string {
 	const mib = 1 << 20
 	r, kind := s.Bytes, " MiB"
@@ -48,8 +48,8 @@ func (s Space) String() string {
 }
 
 // Marks returns the marks of a disk of this size, in bytes. The least is 5 % of the disk, from 32
-// MiB to 256 MiB: what the store and a snapshot may write between two checks. The low mark is twice
-// that.
+// MiB to 256 MiB: as much as the store and a snapshot may write between two checks. The low mark is
+// twice that.
 func Marks(total uint64) (low, least uint64) {
 	const mib = 1 << 20
 	least = min(max(total/20, 32*mib), 256*mib)
@@ -67,12 +67,12 @@ type spaceWatch struct {
 	last atomic.Pointer[Space]
 }
 
-// fileCounter is a file system that tells its inodes, for tests.
+// fileCounter is a file system that reports its inodes, for tests.
 type fileCounter interface {
 	files(dir string) (free, total uint64, ok bool)
 }
 
-// look returns the free space; false if the disk cannot tell.
+// look returns the free space; false if the disk does not report it.
 func (w *spaceWatch) look() (Space, bool) {
 	u, err := w.fs.GetDiskUsage(w.dir)
 	if err != nil || u.TotalBytes == 0 {

@@ -98,7 +98,7 @@ type Store struct {
 	maintaining atomic.Int64 // the same for the watermark and the check of free space
 
 	fatal  sync.Once
-	failed chan struct{} // what a failed call waits for; only tests close it
+	failed chan struct{} // a failed call waits for it; only tests close it
 	stopC  chan struct{}
 	done   sync.WaitGroup
 
@@ -190,8 +190,8 @@ func (s *Store) noteLoss(k key, how string) {
 	s.loss[k] = how
 }
 
-// Loss describes what is wrong with a log that was opened only because of [Config.AcceptLoss];
-// empty: nothing.
+// Loss describes the damage of a log that was opened only because of [Config.AcceptLoss]; empty:
+// none.
 func (s *Store) Loss(shard, replica uint64) string { return s.loss[key{shard, replica}] }
 
 // findMarks reads the position of each log in a store.
@@ -265,8 +265,8 @@ func markOf(db *wal.Log, k key) (mark, error) {
 	return m, nil
 }
 
-// SaveRaftState writes to the log and returns when it is synced. The engine's interface says who
-// may call it when.
+// SaveRaftState writes to the log and returns when it is synced. The engine's interface has the
+// rules for its callers.
 func (s *Store) SaveRaftState(updates []pb.Update, worker uint64) error {
 	s.saving.Store(int64(time.Since(s.began)) | 1)
 	if s.lower(updates) {
@@ -339,7 +339,7 @@ func (s *Store) lower(updates []pb.Update) (lowered bool) {
 	return lowered
 }
 
-// raise notes what was written. The file follows after a period.
+// raise records written updates. The file follows after a period.
 func (s *Store) raise(updates []pb.Update) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -433,8 +433,8 @@ func (s *Store) SavedSnapshots() (list [][2]uint64) {
 	return list
 }
 
-// folders are the paths of what a folder has under names with a prefix; none in one that there is
-// not.
+// folders returns the paths in a folder whose names have a prefix; none if the folder does not
+// exist.
 func (s *Store) folders(dir, prefix string) (list []string) {
 	names, _ := s.fs.List(dir)
 	for _, name := range names {
@@ -482,7 +482,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// CloseError is what went wrong in Close. What was acknowledged is on the disk all the same.
+// CloseError returns the error of Close. Acknowledged writes are on the disk all the same.
 func (s *Store) CloseError() error { return s.closeErr }
 
 // Disk is the file system of the log.

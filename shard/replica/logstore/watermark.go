@@ -23,7 +23,7 @@ func (k key) compare(o key) int {
 }
 
 // mark is the position of a log. The term of the last entry is compared first: a new leader may
-// truncate a log, and what replaces the entries has a later term.
+// truncate a log, and the new entries have a later term.
 type mark struct {
 	term      uint64 // of the hard state: a vote in it must not be forgotten
 	lastTerm  uint64
@@ -73,8 +73,8 @@ func appendMarks(b []byte, seq uint64, marks map[key]mark) []byte {
 
 var errNoMarks = errors.New("no marks")
 
-// parseMarks reads what appendMarks wrote. Other bytes give errNoMarks, or an error about a later
-// version.
+// parseMarks reads the output of appendMarks. Other bytes give errNoMarks, or an error about a
+// later version.
 func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 	if len(b) < headLen+4 || binary.LittleEndian.Uint32(b) != fileMagic {
 		return 0, nil, errNoMarks
@@ -82,7 +82,7 @@ func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 	version := binary.LittleEndian.Uint32(b[4:])
 	n := binary.LittleEndian.Uint32(b[16:])
 	end := len(b) - 4
-	if version == FileVersion { // what follows is of a longer file that was here before
+	if version == FileVersion { // the rest is of a longer file that was here before
 		if n > maxMarks || headLen+int(n)*markLen > end {
 			return 0, nil, errNoMarks
 		}
@@ -151,8 +151,8 @@ func (f *watermarkFiles) encode(marks map[key]mark) {
 	f.buf = appendMarks(f.buf[:0], f.seq+1, marks)
 }
 
-// write replaces one of the two files by what was encoded. Without a sync, whatever is on disk is
-// true of the log, as long as marks rise.
+// write replaces one of the two files by the encoded marks. Without a sync, either content on disk
+// holds for the log, as long as marks rise.
 func (f *watermarkFiles) write(sync bool) error {
 	if err := f.writeSlot(sync); err != nil {
 		return err

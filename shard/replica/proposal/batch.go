@@ -5,7 +5,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// Origin identifies the request that waits for a command's outcome. The zero Origin is none.
+// Origin identifies the request that waits for a command's outcome. The zero Origin: no request.
 type Origin struct {
 	Conn    uint64        // ids are never reused in a process
 	Request uint64        // request id on Conn
@@ -17,7 +17,7 @@ type Origin struct {
 // is proposed.
 const headerRoom = 64
 
-// Batch is a list of commands on their way into the log, and what waits for their outcomes.
+// Batch is a list of commands on their way into the log, and the waiters for their outcomes.
 //
 // It has one owner at a time: the queue while it is open or sealed, the proposer while it encodes,
 // then the list of batches in flight. The goroutine that removes it from that list reports the

@@ -16,15 +16,15 @@ const maxHold = 5 * time.Millisecond
 // makes the wait longer by a hundredth at most.
 const minHeldTimeout = 1000
 
-// handOff is what the batch that was applied last has handed off. Who is granted a contended
-// semaphore often releases it at once, and its former owner asks for it again at once. That acquire
+// handOff is the hand-off of the batch that was applied last. The new owner of a contended
+// semaphore often releases it at once, and its former owner acquires it again at once. That acquire
 // only joins the queue: proposed alone it would make the release, a moment later, wait for a sync.
-// So it is held until something else is to be proposed, or another batch was applied, or maxHold is
+// So it is held until another command is proposed, or another batch was applied, or maxHold is
 // over. That costs nobody anything: the acquire waits anyway, and whatever ends the ownership is in
 // the log behind it or together with it. It holds nothing back in larger groups, where batches
 // overlap.
 //
-// The state machine says what was handed off, and which commands only queue up behind it: the queue
+// The state machine reports the hand-off, and the commands that only queue up behind it: the queue
 // knows no requests. handOff is guarded by the queue's mu.
 type handOff struct {
 	on    shard.HandedOff
@@ -33,8 +33,8 @@ type handOff struct {
 	since uint64      // number of the last batch when it was started
 }
 
-// noteHandOff notes what was handed off last. What is held goes on waiting only for the same
-// semaphore. The caller holds mu.
+// noteHandOff records the last hand-off. Held commands go on waiting only for the same semaphore.
+// The caller holds mu.
 func (q *Queue) noteHandOff(on shard.HandedOff) {
 	if !q.limits.Single {
 		return

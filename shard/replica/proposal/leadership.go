@@ -1,6 +1,6 @@
 package proposal
 
-// Change is what an input has made of this replica's leadership.
+// Change is the effect of an input on this replica's leadership.
 type Change struct {
 	Failed       []*Batch // never applied, and never to be
 	Began, Ended bool     // the leadership

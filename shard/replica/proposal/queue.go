@@ -21,7 +21,7 @@ const (
 )
 
 // Queue holds commands on their way into the log. They wait in the open batch, then in sealed
-// batches, then in flight, until the log has decided their outcome. This is what each input does:
+// batches, then in flight, until the log has decided their outcome. The effect of each input:
 //
 //	                        following    takingOver     leading                         stopping
 //	Submit, SubmitInternal  UNAVAILABLE  UNAVAILABLE    into the open batch (1)         UNAVAILABLE
@@ -200,9 +200,9 @@ func (q *Queue) RequestTick() {
 	q.Wake()
 }
 
-// Next puts the next batch in flight, with the next number of the own epoch. It returns nil if
-// there is none or it must wait; the proposer is woken when that changes. began is the time, by the
-// host's clock.
+// Next puts the next batch in flight, with the next number of the own epoch. It returns nil if no
+// batch may go out; the proposer is woken when that changes. began is the time, by the host's
+// clock.
 func (q *Queue) Next(began int64) *Batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -228,12 +228,12 @@ func (q *Queue) Next(began int64) *Batch {
 	q.seq++
 	b.Epoch, b.Seq, b.Began = q.ownEpoch, q.seq, began
 	q.inFlight = append(q.inFlight, b)
-	q.hold() // what is open may wait now that nothing is sealed
+	q.hold() // the open batch may wait now that nothing is sealed
 	return b
 }
 
-// Remove takes the batch with this number from those in flight, nil if it is not there. If more,
-// the proposer has work.
+// Remove removes the batch with this number from those in flight; b is nil if it is not there. If
+// more, the proposer has work.
 func (q *Queue) Remove(epoch, seq uint64) (b *Batch, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -314,7 +314,7 @@ func (q *Queue) Pause() (term uint64, leads bool) {
 	return q.term, true
 }
 
-// Resume ends what Pause began.
+// Resume ends a Pause.
 func (q *Queue) Resume() {
 	q.mu.Lock()
 	q.paused = false
@@ -333,7 +333,7 @@ func (q *Queue) Drain(most time.Duration) {
 	}
 }
 
-// Close ends the queue and returns what was never proposed.
+// Close ends the queue and returns the batches that were never proposed.
 func (q *Queue) Close() []*Batch {
 	q.mu.Lock()
 	defer q.mu.Unlock()

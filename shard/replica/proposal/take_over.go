@@ -9,8 +9,8 @@ const (
 	maxTakeOvers  = 1<<16 - 1
 )
 
-// takeOver is what a queue knows of take-overs. The epoch of a take-over is the term and, in the
-// lower 16 bits, its number in the term. It is guarded by the queue's mu.
+// takeOver is a queue's state of take-overs. The epoch of a take-over is the term and, in the lower
+// 16 bits, its number in the term. It is guarded by the queue's mu.
 type takeOver struct {
 	takeOverEpoch     uint64 // of the latest take-over proposed in the term
 	takeOverAgain     bool   // the outcome of a batch under ownEpoch is undetermined
@@ -18,7 +18,7 @@ type takeOver struct {
 	takeOverNotBefore time.Time
 }
 
-// TakeOver is a take-over that is to be proposed.
+// TakeOver is a take-over to propose.
 type TakeOver struct {
 	Epoch uint64
 	Again bool // this replica leads already
@@ -26,7 +26,7 @@ type TakeOver struct {
 	Late uint64
 }
 
-// MarkUndetermined notes that the engine cannot tell the outcome of a batch in flight. The batch
+// MarkUndetermined records that the engine cannot know the outcome of a batch in flight. The batch
 // stays there and the epoch is taken over again: once the new epoch is applied, all batches in
 // flight under the old one are rejected for good. It returns false if the batch is not there.
 func (q *Queue) MarkUndetermined(epoch, seq uint64) bool {
@@ -43,8 +43,8 @@ func (q *Queue) MarkUndetermined(epoch, seq uint64) bool {
 	return false
 }
 
-// NextTakeOver is the take-over that is to be proposed now: raft elected this replica, or a batch
-// of the present epoch is undetermined. Due and not now: one is to be tried again later.
+// NextTakeOver returns the take-over to propose now: raft elected this replica, or a batch of the
+// present epoch is undetermined. If due and not now, the caller tries again later.
 func (q *Queue) NextTakeOver() (t TakeOver, now, due bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,8 +68,8 @@ func (q *Queue) NextTakeOver() (t TakeOver, now, due bool) {
 	return TakeOver{Epoch: q.takeOverEpoch, Again: q.phase == leading, Late: late}, true, true
 }
 
-// TakeOverEnded notes that a take-over is not in flight any more, or was not proposed. If it was
-// applied, EpochApplied has said so. If not, or if that is unknown, the next one has a higher
+// TakeOverEnded records that a take-over is not in flight any more, or was not proposed. If it was
+// applied, EpochApplied came first. If not, or if that is unknown, the next one has a higher
 // number, so it does not matter which of them is applied in the end.
 func (q *Queue) TakeOverEnded(epoch uint64) {
 	q.mu.Lock()

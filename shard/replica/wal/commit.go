@@ -36,8 +36,8 @@ func (o *op) release() {
 const maxKept = 1 << 20
 
 // commit takes an op into the log and returns when it is on disk, if it asks for that. A call that
-// finds nobody writing writes on its own goroutine. Others wait; what has gathered then is one
-// frame, and one of them writes it.
+// finds nobody writing writes on its own goroutine. Others wait; one of them then writes all ops
+// gathered meanwhile as one frame.
 func (l *Log) commit(o *op) error {
 	l.mu.Lock()
 	l.queue = append(l.queue, o)
@@ -74,7 +74,7 @@ func (l *Log) write(batch []*op) (err error) {
 		return l.broken
 	}
 	defer func() {
-		if err != nil { // what is on disk is unknown: nothing may be written behind it
+		if err != nil { // the content on disk is unknown: nothing may be written behind it
 			l.broken = err
 		}
 	}()
@@ -136,7 +136,7 @@ func (l *Log) write(batch []*op) (err error) {
 	return nil
 }
 
-// sync makes durable what is in memory only, and marks it. The caller is the writer.
+// sync makes durable the frames that are in memory only, and marks it. The caller is the writer.
 func (l *Log) sync() error {
 	if err := l.out.flush(); err != nil {
 		return err

@@ -27,7 +27,7 @@ func preallocate(f vfs.File, length int64) error {
 	}
 }
 
-// syncData syncs a file's content, and of its metadata what is needed to read that.
+// syncData syncs a file's content, and the metadata needed to read it.
 func syncData(f vfs.File) error {
 	file, ok := f.(*os.File)
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 )
 
-// A frame is what one write appends: a head, and the records of all calls that share the write.
+// A frame is the unit of one write: a head, and the records of all calls that share the write.
 // Frames begin at multiples of frameAlign.
 //
 //	 0  CRC-32C of the rest of the head and of the payload
@@ -49,7 +49,7 @@ func frameSize(payload int) int64 {
 	return int64((frameHead + payload + frameAlign - 1) / frameAlign * frameAlign)
 }
 
-// openFrame reads the frame at an offset of a segment; false: there is none that is whole.
+// openFrame reads the frame at an offset of a segment; ok is false without a whole frame.
 func openFrame(content []byte, segment uint32, offset int64) (f frame, ok bool) {
 	le := binary.LittleEndian
 	if offset+frameHead > int64(len(content)) {

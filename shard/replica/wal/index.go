@@ -7,14 +7,14 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 )
 
-// index is what the log has. It is built by apply alone, from the records in their order, when they
-// are written and when the log is read at the start.
+// index locates the log's contents. It is built by apply alone, from the records in their order,
+// when they are written and when the log is read at the start.
 type index struct {
 	replicas map[key]*replica
 	live     int64 // bytes of entries
 }
 
-// none is a replica that the log has nothing of.
+// none is a replica without records in the log.
 var none replica
 
 func (i *index) replicaOf(k key) *replica {
@@ -24,12 +24,12 @@ func (i *index) replicaOf(k key) *replica {
 	return &none
 }
 
-// replica is what the log has of one replica.
+// replica is the index of one replica.
 type replica struct {
 	state   pb.State
 	stateAt position // 0: no state
 
-	snapshot      []byte // the record, encoded: the engine changes what it is given
+	snapshot      []byte // the record, encoded: the engine changes its arguments
 	snapshotIndex uint64
 	snapshotTerm  uint64
 	snapshotAt    position // 0: no snapshot
@@ -67,7 +67,7 @@ func (e *entryIndex) empty() bool { return e.first == 0 || e.first > e.last }
 
 func (e *entryIndex) clear() { *e = entryIndex{} }
 
-// chunkOf returns an entry's chunk; nil if there is none.
+// chunkOf returns an entry's chunk, or nil.
 func (e *entryIndex) chunkOf(i uint64) *chunk {
 	n := i / chunkLen
 	if n < e.base || n-e.base >= uint64(len(e.chunks)) {
@@ -226,7 +226,7 @@ func (e *entryIndex) inSegment(number uint32, f func(i uint64, at position, size
 		if c == nil || c.oldest.segment() > number {
 			continue
 		}
-		c.findOldest() // what made it too low may be removed
+		c.findOldest() // the entries that made it too low may be removed
 		if c.oldest == 0 || c.oldest.segment() > number {
 			continue
 		}

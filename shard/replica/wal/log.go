@@ -21,7 +21,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/timerslack"
 )
 
-// ErrDamaged: the log is not what was written.
+// ErrDamaged: the log differs from its writes.
 var ErrDamaged = errors.New("the log is damaged")
 
 // Config configures a log. Dir is required.
@@ -105,9 +105,9 @@ type Log struct {
 
 var _ raftio.ILogDB = (*Log)(nil)
 
-// Open opens a log, or begins one in an empty folder. It reads all of it. The error of a log that
-// is not what was written is [ErrDamaged]. Nothing is written before the first call that writes,
-// but the newest frames once more.
+// Open opens a log, or begins one in an empty folder. It reads all of it. The error of a damaged
+// log is [ErrDamaged]. Nothing is written before the first call that writes, but the newest frames
+// once more.
 func Open(cfg Config) (*Log, error) {
 	l, err := open(cfg)
 	if err != nil {
@@ -145,8 +145,8 @@ func open(cfg Config) (*Log, error) {
 	return l, nil
 }
 
-// Damage is why a damaged log was opened only in part; nil for a whole one. A damaged log cannot be
-// written.
+// Damage returns why a damaged log was opened only in part; nil for a whole one. A damaged log
+// cannot be written.
 func (l *Log) Damage() error { return l.damage }
 
 // Size is the room that a log takes.
@@ -239,16 +239,16 @@ func (l *Log) GetBootstrapInfo(shard, replica uint64) (b pb.Bootstrap, err error
 	return b, b.Unmarshal(p.bootstrap)
 }
 
-// fewCommands is a length of records, in bytes, that one to three commands without data have.
+// fewCommands is the length in bytes of the records of one to three commands without data.
 const fewCommands = 256
 
 // SaveRaftState saves entries, hard states and leaders' snapshots of several replicas, all of it or
 // nothing. It syncs unless only commit indexes have changed: a replica that forgets one learns it
-// again, and no snapshot is newer than what is known to be committed.
+// again, and no snapshot is newer than the known commit index.
 func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	o := newOp()
 	defer o.release()
-	wokenEarly := false // the engine has woken its apply worker for what is not committed before it is saved
+	wokenEarly := false // the engine has woken its apply worker for entries that commit only when they are saved
 	l.ix.RLock()
 	for i := range updates {
 		u := &updates[i]
@@ -402,7 +402,7 @@ func (l *Log) span(places []place, k key, low, high uint64) (n int, s *segment, 
 	return n, s, release
 }
 
-// entry decodes the entry at an offset of what was read.
+// entry decodes the entry at an offset of b.
 func (l *Log) entry(b []byte, offset int64, p place, index uint64) (e pb.Entry, err error) {
 	body, ok := entryBody(b, offset, p.size)
 	if !ok {
@@ -476,7 +476,7 @@ func (l *Log) SaveSnapshots(updates []pb.Update) error {
 	return l.commit(o)
 }
 
-// GetSnapshot returns the record of a replica's newest snapshot; an empty one if there is none.
+// GetSnapshot returns the record of a replica's newest snapshot, or an empty one.
 func (l *Log) GetSnapshot(shard, replica uint64) (s pb.Snapshot, err error) {
 	l.ix.RLock()
 	defer l.ix.RUnlock()

@@ -9,14 +9,14 @@ import (
 
 const (
 	quiet      = 100 * time.Millisecond // after a write, until the maintenance runs
-	moveList   = 1 << 20                // looked for at once, of what is moved
+	moveList   = 1 << 20                // looked for at once, of live records
 	moveChunk  = 64 << 10               // moved at once
 	movePause  = 10 * time.Millisecond  // between two of them
 	minFree    = 4                      // segments beside twice the live ones, before live ones are moved
-	sparseRate = 4                      // a segment is sparse if less than one in so many bytes is live
+	sparseRate = 4                      // a segment is sparse if less than one in sparseRate bytes is live
 )
 
-// maintain runs what no caller should wait for. It sleeps while nothing is written.
+// maintain does the work that no caller should wait for. It sleeps while nothing is written.
 func (l *Log) maintain() {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -45,7 +45,7 @@ func (l *Log) maintain() {
 
 func (l *Log) work() error {
 	// The newest frame cannot say that it was synced itself. One more frame says so: then damage to
-	// it is told from a write that was never acknowledged.
+	// it differs from a write that was never acknowledged.
 	claim := op{check: func() bool { return l.unclaimed }, sync: true}
 	if err := l.commit(&claim); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (l *Log) work() error {
 }
 
 // clean drops the oldest segments that are not needed any more. Live records in a sparse one are
-// moved to the newest, and those in any if the log is much longer than what is live.
+// moved to the newest, and those in any if the log is much longer than its live records.
 func (l *Log) clean() error {
 	for {
 		l.ix.RLock()
@@ -148,8 +148,8 @@ func cutList(list []item, length int64) (head, rest []item) {
 
 func (i item) length() int64 { return int64(i.size) + entryHead }
 
-// liveIn returns the length of what is live in a segment, and a list of some of it, up to a length.
-// Limit 0 is for the length of all. Nothing becomes live in a segment that is not the newest.
+// liveIn returns the length of the live records in a segment, and a list of some of them, up to
+// limit bytes; 0: only the length of all. Nothing becomes live in a segment that is not the newest.
 func (l *Log) liveIn(number uint32, limit int64) (length int64, list []item) {
 	l.ix.RLock()
 	keys := slices.Collect(maps.Keys(l.replicas))
@@ -171,7 +171,7 @@ func (l *Log) liveIn(number uint32, limit int64) (length int64, list []item) {
 	return length, list
 }
 
-// inSegment calls f with what is live in a segment, until f returns false.
+// inSegment calls f with the live records in a segment, until f returns false.
 func (p *replica) inSegment(k key, number uint32, f func(item) bool) {
 	for _, i := range [...]item{
 		{k, stateRecord, 0, p.stateAt, 0},

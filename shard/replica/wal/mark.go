@@ -9,7 +9,7 @@ import (
 	"github.com/lni/vfs"
 )
 
-// mark is a small file beside the segments that says how far the log was synced. It is overwritten
+// mark is a small file beside the segments that has the synced end of the log. It is overwritten
 // in place after each sync and before the call returns, without a sync of its own. A mark may be
 // old, but never ahead of the log, so a log that ends before its mark has lost its end.
 //

@@ -14,7 +14,7 @@ type kind byte
 
 const (
 	stateRecord     kind = iota + 1 // hard state
-	entriesRecord                   // entries; what the replica's log had from the first one on is gone
+	entriesRecord                   // entries; they replace the replica's earlier ones from the first index on
 	movedRecord                     // entries that are copied from the oldest segment
 	snapshotRecord                  // a snapshot's record
 	installedRecord                 // a leader's snapshot: its record, and no entries
@@ -26,7 +26,7 @@ const (
 // key identifies a replica's log.
 type key struct{ shard, replica uint64 }
 
-// position is where something is in the log: the number of a segment, and an offset in it.
+// position is a place in the log: the number of a segment, and an offset in it.
 type position uint64
 
 const (

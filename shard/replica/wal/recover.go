@@ -44,7 +44,7 @@ func (l *Log) recover() error {
 		return l.removeFiles(files, 1, 0)
 	}
 	l.id = heads[last].id
-	// The newest segment says which is the first that is needed.
+	// The newest segment names the first that is needed.
 	var content []byte
 	tail, err := l.read(last, heads[last], &content, nil)
 	if err != nil && !l.cfg.AcceptLoss {
@@ -103,8 +103,8 @@ func (l *Log) removeFiles(files []uint32, first, last uint32) error {
 	return nil
 }
 
-// readHeader reads the header in a segment's file. Its number is 0 if there is none, and another
-// one's if the file was that segment's.
+// readHeader reads the header in a segment's file. Its number is 0 without a header, and another
+// segment's if the file was that segment's.
 func (l *Log) readHeader(number uint32) (header, error) {
 	f, err := l.fs.Open(l.path(number))
 	if err != nil {
@@ -112,7 +112,7 @@ func (l *Log) readHeader(number uint32) (header, error) {
 	}
 	defer f.Close()
 	b := make([]byte, headerLen)
-	n, _ := f.ReadAt(b, 0) // a header that cannot be read is none
+	n, _ := f.ReadAt(b, 0) // an unreadable header counts as no header
 	h, ok := parseHeader(b[:n])
 	switch {
 	case !ok:
@@ -124,8 +124,8 @@ func (l *Log) readHeader(number uint32) (header, error) {
 	return h, nil
 }
 
-// newest returns the number of the newest segment; 0 if there is none. The last file may be
-// without a header, if nothing in it was acknowledged: the process ended while it was made.
+// newest returns the number of the newest segment, or 0. The last file may be without a header if
+// nothing in it was acknowledged: the process ended while creating it.
 func (l *Log) newest(files []uint32, heads map[uint32]header) (uint32, error) {
 	for i := len(files) - 1; i >= 0; i-- {
 		n := files[i]
@@ -264,9 +264,9 @@ func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte
 	return l.damage
 }
 
-// syncTail makes durable what was read. A process that is killed leaves frames in the kernel's
-// memory that the disk does not have yet; and after a failed sync the kernel may take them for
-// written. So the frames that no frame calls synced are written once more.
+// syncTail makes the frames read durable. A killed process leaves frames in the kernel's memory
+// that the disk does not have yet; and after a failed sync the kernel may take them for written. So
+// the frames that no frame calls synced are written once more.
 func (l *Log) syncTail(t tail, content []byte) error {
 	s := l.segments[len(l.segments)-1]
 	from := min(t.synced, t.end).offset()
@@ -338,7 +338,7 @@ func (l *Log) skip(err error) {
 	}
 }
 
-// openDamaged leaves in each log what is whole. Nothing can be written.
+// openDamaged keeps the whole records of each log. Nothing can be written.
 func (l *Log) openDamaged(err error) {
 	l.damage, l.broken = err, err
 	for _, p := range l.replicas {

@@ -253,7 +253,7 @@ func (l *Log) dispose(s *segment) error {
 
 func (l *Log) sparePath(name string) string { return l.fs.PathJoin(l.cfg.Dir, name) }
 
-// takeSpare makes the spare file a segment; nil: there is none.
+// takeSpare makes the spare file a segment; it returns nil without one.
 func (l *Log) takeSpare(number uint32) (vfs.File, error) {
 	l.spareMu.Lock()
 	defer l.spareMu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/lni/vfs"
 )
 
-// blockSize is the unit of what is written past the page cache. The kernel asks for multiples of
-// the disk's sector, which is no longer on the disks and file systems that are in use.
+// blockSize is the unit of writes past the page cache. The kernel asks for multiples of the disk's
+// sector, which is no longer on the disks and file systems that are in use.
 const blockSize = 4096
 
 // directFile is a file that is written past the page cache. Offset, length and memory of a write
@@ -29,7 +29,7 @@ type writer struct {
 
 	buf     []byte // begins at a multiple of blockSize in memory, too
 	base    int64  // where it begins in the file, a multiple of blockSize
-	written int    // so much of it is on disk
+	written int    // bytes of it on disk
 }
 
 // begin goes over to the beginning of another file. Direct may be nil.
@@ -39,7 +39,7 @@ func (w *writer) begin(file vfs.File, direct directFile) error {
 	return err
 }
 
-// close ends what begin began, but for the file.
+// close frees all but the file.
 func (w *writer) close() (err error) {
 	if w.direct != nil {
 		err = w.direct.Close()
@@ -66,7 +66,7 @@ func (w *writer) extend(n int) []byte {
 	return w.buf[length:]
 }
 
-// flush writes and syncs what is in memory only.
+// flush writes and syncs the frames that are in memory only.
 func (w *writer) flush() error {
 	if !w.pending() {
 		return nil
