@@ -80,9 +80,9 @@ func (c *choice) inOrder() []int {
 	return c.order
 }
 
-// choose finds the first waiter, in the order of the policy, whom the candidates are enough for, on
-// slots that no waiter before it claimed. head is its index, -1 if there is none. chosen are indexes
-// of owners: without those the waiter fits, and without any fewer of them it does not.
+// choose finds the first waiter, in the order of the policy, that fits if the candidates return
+// their units, on slots that no waiter before it claimed. head is its index, or -1. chosen are
+// indexes of owners: without those the waiter fits, and without any fewer of them it does not.
 func (c *choice) choose() (head int, chosen []int) {
 	c.claimed = c.claimed[:0]
 	if c.slots {
@@ -103,7 +103,7 @@ func (c *choice) choose() (head int, chosen []int) {
 	return -1, nil
 }
 
-// balance is what a waiter still lacks to fit, and what there is for it.
+// balance compares a waiter's missing units and slots with those available to it.
 type balance struct {
 	lacks, given uint64 // units
 	needs, slots uint64 // slots that it can use
@@ -111,7 +111,7 @@ type balance struct {
 
 func (b balance) fits() bool { return b.given >= b.lacks && b.slots >= b.needs }
 
-// balanceOf is that of a waiter for which nobody has given anything back.
+// balanceOf returns a waiter's balance before any owner returns units.
 func (c *choice) balanceOf(h *choiceHead) (b balance) {
 	if c.used+h.count > c.limit {
 		b.lacks = c.used + h.count - c.limit
@@ -128,7 +128,7 @@ func (c *choice) balanceOf(h *choiceHead) (b balance) {
 	return b
 }
 
-// with is the balance if an owner gave back what it has.
+// with returns the balance if an owner returned its units and slots.
 func (c *choice) with(b balance, h *choiceHead, o *choiceOwner) balance {
 	b.given += o.count
 	b.slots += c.usableBy(h, o)
@@ -155,7 +155,7 @@ func (c *choice) isCandidate(h *choiceHead, o *choiceOwner) bool {
 	return !c.higher || o.level < h.level
 }
 
-// allGive reports whether the waiter would fit if all candidates gave back what they have.
+// allGive reports whether the waiter would fit if all candidates returned their units and slots.
 func (c *choice) allGive(h *choiceHead) bool {
 	if h.count > c.limit {
 		return false

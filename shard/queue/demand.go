@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Demand is what an acquire asks for beyond units.
+// Demand is the part of an acquire beyond its units.
 type Demand struct {
 	Level    uint8
 	Key      string

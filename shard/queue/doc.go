@@ -1,11 +1,10 @@
 // Package queue is the pure core of semaphores with options: which waiter is served next, which
-// slots it gets, which owners are preempted, and which holds ended. A plain semaphore has none of
-// it.
+// slots it gets, which owners are preempted, and which holds ended. A plain semaphore has no queue.
 //
 // A [Queue] knows its entries by token alone. A waiter has an [Ask], an owner has a [Grant]; an
-// entry that asked for nothing special has neither. What only the semaphore knows, a Queue asks
-// through [Entries]. Inside, lanes are what waiters asked for and the order in which they are
-// served; holdings are what owners have.
+// entry without special demands has neither. A Queue asks the semaphore through [Entries] for
+// anything else. Inside, lanes are the waiters' demands and the order in which they are served;
+// holdings are the owners' grants and slots.
 //
 //	q := queue.New(options, limit)
 //	q.Wait(queue.Place{Place: token, Waiter: waiter}, queue.DemandOf(request), now)

@@ -2,7 +2,7 @@ package queue
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Ask is what a waiter has beyond a plain one. Where there are lanes every waiter has one.
+// Ask is a waiter's record beyond a plain one. Where there are lanes every waiter has one.
 type Ask struct {
 	Demand
 	Waiter
@@ -19,7 +19,7 @@ type Waiter struct {
 	Entry   any // the semaphore's own, for its answers
 }
 
-// Grant is what an owner has beyond a plain one.
+// Grant is an owner's record beyond a plain one.
 type Grant struct {
 	Demand           // without selector and hold
 	Slots   []uint32 // indexes, ascending
@@ -31,11 +31,11 @@ func (g *Grant) isPlain() bool {
 	return g.Demand == plainDemand && len(g.Slots) == 0 && g.Expires == 0 && g.preemption == preemption{}
 }
 
-// entryBytes is what an Ask or a Grant counts, without texts and 4 bytes for each slot.
+// entryBytes is the bytes that an Ask or a Grant counts, without texts and 4 bytes for each slot.
 const entryBytes = 128
 
-// Bytes returns what a demand counts against the quota of a node, with slots of an owner, or in a
-// lane. A plain one counts nothing elsewhere.
+// Bytes returns the bytes that a demand counts against the quota of a node, with slots of an owner,
+// or in a lane. A plain one counts nothing elsewhere.
 func (d *Demand) Bytes(slots int, inLane bool) uint64 {
 	if !inLane && slots == 0 && *d == plainDemand {
 		return 0
@@ -57,7 +57,7 @@ func (g *Grant) bytes() uint64 {
 	return g.Bytes(len(g.Slots), true)
 }
 
-// Usage is what the entries of a queue count in their node.
+// Usage is the use of a node's quotas by the entries of a queue.
 type Usage struct {
 	Bytes     uint64
 	Preempted uint64 // owners
@@ -94,7 +94,7 @@ func (g *Grant) Left(now uint64) uint64 {
 	return max(1, at-min(at, now))
 }
 
-// Reply returns what the reply to an acquire says of a waiter, nil for nothing.
+// Reply returns a waiter's part of the reply to an acquire, or nil.
 func (a *Ask) Reply(now uint64) *protocol.Grant {
 	if a == nil || !a.KnowsBounds() {
 		return nil

@@ -2,9 +2,9 @@ package queue
 
 import "slices"
 
-// Next returns the waiter that is granted or ended next, nil if there is none. fits is true if it
-// is granted, with the slots that it gets; it is false for one that counts as gone. The caller
-// grants or ends it and asks again, until there is none:
+// Next returns the waiter that is granted or ended next, or nil. fits is true if it is granted,
+// with the slots that it gets; it is false for one that counts as gone. The caller grants or ends
+// it and calls Next again, until it returns nil:
 //
 //	again:  nothing is claimed
 //	        for the first waiters of all lanes, in the order of the policy:
@@ -52,8 +52,8 @@ type Request struct {
 	Waiting bool // it has this place
 }
 
-// Serves reports whether the request is what the next examination grants first, and with which
-// slots. There must be lanes.
+// Serves reports whether the next examination grants the request first, and with which slots. There
+// must be lanes.
 func (q *Queue) Serves(u Units, r *Request) (slots []uint32, ok bool) {
 	class := q.policy.class(r.Level, r.Key)
 	q.probe = q.policy.bid(r.Level, r.Key, r.Count, r.Arrival, r.Place)
@@ -104,7 +104,7 @@ func (q *Queue) Serves(u Units, r *Request) (slots []uint32, ok bool) {
 	return available.lowest(r.Count, admits), true
 }
 
-// HeirSlots returns the slots that a waiter would get if an owner gave back its own: those come
+// HeirSlots returns the slots that a waiter would get if an owner returned its own: those come
 // before other free ones, and of those the lowest. ok is false if they are too few.
 func (q *Queue) HeirSlots(owner, waiter, count uint64) (slots []uint32, ok bool) {
 	if len(q.slots) == 0 {

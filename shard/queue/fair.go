@@ -35,8 +35,8 @@ func newFair(weights []protocol.Weight) *fair {
 	return &fair{weights: weights, keys: make(map[string]*share)}
 }
 
-// fairCost returns what count units cost a key with this weight. No more than the largest limit can
-// be granted.
+// fairCost returns the cost of count units for a key with this weight. No more than the largest
+// limit can be granted.
 func fairCost(count, weight uint64) uint64 {
 	return max(1, min(count, protocol.MaxFairLimit)*fairUnit/weight)
 }

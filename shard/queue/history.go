@@ -24,7 +24,7 @@ const (
 // place.
 type history []Hold
 
-// add adds a hold, and drops the oldest one beyond so many rows.
+// add adds a hold, and drops the oldest one beyond rows.
 func (t *history) add(h Hold, rows uint64) {
 	h.Description = strings.ToValidUTF8(h.Description[:min(len(h.Description), maxHoldDescription)], "")
 	list := *t

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// holdings is what the owners of a semaphore have beyond plain ones.
+// holdings is the state of a semaphore's owners beyond plain ones.
 type holdings struct {
 	rule   *protocol.SemaphoreOptions // options of the queue
 	grants map[uint64]*Grant          // by token
@@ -50,7 +50,7 @@ func bit(is bool) uint64 {
 	return 0
 }
 
-// Reply returns what the reply to an acquire says of an owner beyond its token, nil for nothing.
+// Reply returns an owner's part of the reply to an acquire beyond its token, or nil.
 func (q *holdings) Reply(g *Grant, now uint64) *protocol.Grant {
 	if g == nil || len(g.Slots) == 0 && !g.KnowsBounds() && g.number == 0 {
 		return nil

@@ -19,15 +19,15 @@ type lane struct {
 	rank  rank // of the first, when the lanes were examined last
 }
 
-// lanes is the waiters of a semaphore: what they asked for beyond units, and where there are lanes
-// the order in which they are served.
+// lanes is the waiters of a semaphore: their demands beyond units, and where there are lanes the
+// order in which they are served.
 type lanes struct {
 	policy policy
 	asks   map[uint64]*Ask // by place
 	list   []*lane         // by class and selector
 	order  []*lane         // the same, in the order of the policy when they were examined last
-	bytes  uint64          // that the asks count
-	probe  bid             // buffer: what is ranked is not allocated
+	bytes  uint64          // of the asks
+	probe  bid             // buffer for a bid to rank
 }
 
 // maxLanes bounds the lanes of a semaphore.

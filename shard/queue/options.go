@@ -20,7 +20,7 @@ func (q *Queue) Options() protocol.SemaphoreOptions {
 // tokens alone may be an ephemeral one's.
 func (q *Queue) HasOptions() bool { return len(q.ended) > 0 || !q.options.Plain() }
 
-// IsPlain reports whether the semaphore's own record is that of a plain one.
+// IsPlain reports whether the semaphore's own record is a plain one.
 func (q *Queue) IsPlain() bool { return q == nil || !q.late && !q.HasOptions() }
 
 // setOptions copies options, with the weights in order of key.
@@ -36,7 +36,7 @@ func (q *Queue) setOptions(o *protocol.SemaphoreOptions) {
 	}
 }
 
-// OptionBytes returns what options count against a node's quota; nil is nothing.
+// OptionBytes returns the bytes that options count against a node's quota; 0 for nil.
 func OptionBytes(o *protocol.SemaphoreOptions, limit uint64) uint64 {
 	if o == nil || o.Plain() {
 		return 0
@@ -59,7 +59,7 @@ func OptionBytes(o *protocol.SemaphoreOptions, limit uint64) uint64 {
 
 const slotBytes = 64
 
-// OptionBytes returns what the options of a semaphore count; nil is nothing.
+// OptionBytes returns the bytes that the options of a semaphore count; 0 for nil.
 func (q *Queue) OptionBytes(limit uint64) uint64 {
 	if q == nil {
 		return 0
@@ -67,7 +67,7 @@ func (q *Queue) OptionBytes(limit uint64) uint64 {
 	return OptionBytes(&q.options, limit)
 }
 
-// Alteration is what an alter makes of options.
+// Alteration is the result of altering options.
 type Alteration struct {
 	Options protocol.SemaphoreOptions
 	Limit   uint64
@@ -79,7 +79,7 @@ type Alteration struct {
 	preempt bool // which owners waiters may preempt, and how soon
 }
 
-// Alter returns what an alter would make of the options of a semaphore; a nil queue is a plain one.
+// Alter returns the result of an alter of a semaphore's options; a nil queue is a plain one.
 func (q *Queue) Alter(x *protocol.Alter, limit uint64) Alteration {
 	was := q.Options()
 	o := was
@@ -221,7 +221,7 @@ func (q *Queue) Drain(drain, undrain []string) bool {
 	return drained || undrained
 }
 
-// ResizeRefusal is why a semaphore cannot have another limit.
+// ResizeRefusal is the reason why a semaphore cannot have another limit.
 type ResizeRefusal uint8
 
 // The refusals.

@@ -9,20 +9,20 @@ import (
 // policy decides the order in which the first waiters of lanes are examined.
 type policy interface {
 	// class returns the class of a level and a key: waiters of one class and selector share a lane,
-	// in the order of their places. The order of classes is that of descriptions.
+	// in the order of their places. Classes are ordered as in descriptions.
 	class(level uint8, key string) string
-	// bid returns what is ranked of a waiter, or of a request as if it waited.
+	// bid returns the ranked properties of a waiter, or of a request as if it waited.
 	bid(level uint8, key string, count, arrival, place uint64) bid
 	// rank ranks a bid now; the lowest rank is examined first.
 	rank(b *bid) rank
 	// joined and left are called when a waiter with a key enters and leaves a lane.
 	joined(key string)
 	left(key string)
-	// granted counts a grant to a key; tag is that of the bid.
+	// granted counts a grant to a key; tag is the tag of the bid.
 	granted(key string, tag uint64)
-	// tag returns the tag of a bid, 0 where there are none.
+	// tag returns the tag of a bid, or 0 if the policy has no tags.
 	tag(b *bid) uint64
-	// preview returns a copy that can be asked what would come next.
+	// preview returns a copy that can be asked for the next ranks.
 	preview() policy
 }
 
@@ -37,7 +37,7 @@ func newPolicy(o *protocol.SemaphoreOptions) policy {
 	return fifo{}
 }
 
-// bid is what a policy ranks.
+// bid is the properties of a waiter that a policy ranks.
 type bid struct {
 	place   uint64
 	arrival uint64
@@ -79,8 +79,8 @@ func (fifo) granted(string, uint64)                        {}
 func (fifo) tag(*bid) uint64                               { return 0 }
 func (f fifo) preview() policy                             { return f }
 
-// priority serves the highest level first. With aging each level is worth so many ms of waiting:
-// a difference of arrivals, so it never changes.
+// priority serves the highest level first. With aging each level is worth aging ms of waiting: a
+// difference of arrivals, so it never changes.
 type priority struct{ aging uint64 }
 
 func (priority) class(level uint8, _ string) string {

@@ -2,7 +2,7 @@ package queue
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// preemption is what an owner has where owners may be preempted.
+// preemption is an owner's state where owners may be preempted.
 //
 // Invariant: an owner that is not preempted has no bound from it, and has not said that it knows
 // one. A lease ends at this bound only if its holder has said so: then the holder has stopped
@@ -10,7 +10,7 @@ import "github.com/signalbox-dev/signalbox/protocol"
 type preemption struct {
 	granted uint64 // when it was granted, or owners became preemptible
 	number  uint64 // from the bucket's counter; 0: it is not preempted
-	yieldBy uint64 // bound; 0: none. Of a silent owner, when it is looked at again
+	yieldBy uint64 // bound, or 0. Of a silent owner, when it is looked at again
 	known   bool   // the holder has said that it knows this bound
 	silent  bool   // it has not said so by its bound, and nothing since
 }

@@ -4,14 +4,14 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Queue is what a semaphore has beyond a plain one: options, lanes and slots, what its entries
-// asked for, and the holds that ended.
+// Queue is a semaphore's state beyond a plain one: options, lanes and slots, the demands of its
+// entries, and the holds that ended.
 //
 // Invariant: there are lanes if and only if the policy is not fifo or there are slots; then every
 // waiter is in one. Tokens are late while there are lanes, and after that until the queue is empty.
 type Queue struct {
-	lanes    // what waiters asked for
-	holdings // what owners have
+	lanes    // demands of waiters
+	holdings // grants of owners
 	options  protocol.SemaphoreOptions
 	late     bool // tokens are drawn at the grant; see DESIGN.md
 	ended    history
@@ -21,7 +21,7 @@ type Queue struct {
 type Entries interface {
 	// Gone reports whether a waiter counts as gone: its time or its session is over.
 	Gone(w *Waiter) bool
-	// Touch is called before what the Queue keeps of an owner changes.
+	// Touch is called before the Queue's record of an owner changes.
 	Touch(owner uint64)
 }
 
@@ -78,7 +78,7 @@ func (q *Queue) SetDemand(place uint64, d Demand) {
 	q.setAsk(place, &Ask{Demand: d})
 }
 
-// AskAgain replaces what a waiter asks for. Its place and its arrival stay, and a key that waits on
+// AskAgain replaces a waiter's demand. Its place and its arrival stay, and a key that waits on
 // keeps its start.
 func (q *Queue) AskAgain(place uint64, count uint64, d Demand) {
 	if !q.Laned() {
@@ -101,8 +101,8 @@ func (q *Queue) AskAgain(place uint64, count uint64, d Demand) {
 	q.policy.left(d.Key)
 }
 
-// Leave takes a waiter out; waiters is how many are left. It returns what it asked for, nil for
-// nothing special.
+// Leave removes a waiter; waiters is how many are left. It returns the waiter's ask, or nil for a
+// plain one.
 func (q *Queue) Leave(place uint64, waiters int) *Ask {
 	a := q.asks[place]
 	if a != nil {
@@ -115,13 +115,13 @@ func (q *Queue) Leave(place uint64, waiters int) *Ask {
 	return a
 }
 
-// Asked returns what a request asks for that gets units at once.
+// Asked returns the ask of a request that gets units at once.
 func (q *Queue) Asked(d Demand, count, arrival, place uint64) Ask {
 	q.probe = q.policy.bid(d.Level, d.Key, count, arrival, place)
 	return Ask{Demand: d, tag: q.policy.tag(&q.probe)}
 }
 
-// Own adds an owner that got slots for what it asked for; a nil ask is a plain one. A holder that
+// Own adds an owner with the slots granted for its ask; a nil ask is a plain one. A holder that
 // does not know bounds gets none: it may have waited since before an alter.
 func (q *Queue) Own(token uint64, a *Ask, slots []uint32, now uint64) {
 	d, tag := plainDemand, uint64(0)
@@ -154,7 +154,7 @@ func (q *Queue) Disown(e Entries, token uint64) {
 	}
 }
 
-// Usage returns what the entries count now.
+// Usage returns the present use of quotas by the entries.
 func (q *Queue) Usage() Usage {
 	u := q.usage
 	u.Bytes += q.lanes.bytes
@@ -181,7 +181,7 @@ func (q *Queue) Keep(h Hold) {
 // History returns the holds that ended last, the oldest first. The slice is never changed in place.
 func (q *Queue) History() []Hold { return q.ended }
 
-// Ask returns what a waiter has beyond a plain one, or nil.
+// Ask returns a waiter's record beyond a plain one, or nil.
 func (q *Queue) Ask(token uint64) *Ask {
 	if q == nil {
 		return nil
@@ -189,7 +189,7 @@ func (q *Queue) Ask(token uint64) *Ask {
 	return q.asks[token]
 }
 
-// Grant returns what an owner has beyond a plain one, or nil.
+// Grant returns an owner's record beyond a plain one, or nil.
 func (q *Queue) Grant(token uint64) *Grant {
 	if q == nil {
 		return nil
@@ -197,7 +197,7 @@ func (q *Queue) Grant(token uint64) *Grant {
 	return q.grants[token]
 }
 
-// DemandOf returns what an entry asked for.
+// DemandOf returns an entry's demand.
 func (q *Queue) DemandOf(token uint64) Demand {
 	if a := q.Ask(token); a != nil {
 		return a.Demand
@@ -208,7 +208,7 @@ func (q *Queue) DemandOf(token uint64) Demand {
 	return plainDemand
 }
 
-// EntryBytes returns what an entry counts against the quota of its node.
+// EntryBytes returns the bytes that an entry counts against the quota of its node.
 func (q *Queue) EntryBytes(token uint64) uint64 {
 	return q.Ask(token).bytes() + q.Grant(token).bytes()
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// Fields are what a queue adds to the record of a semaphore, in snapshots and in chunks alike. A
+// Fields are a queue's fields in the record of a semaphore, in snapshots and in chunks alike. A
 // plain semaphore and a plain entry have records without them.
 func (q *Queue) Fields(f *varint.Fields) {
 	o := &q.options
@@ -90,7 +90,7 @@ func (f *fair) fields(r *varint.Fields) {
 	}
 }
 
-// Read reads what a record adds to a semaphore. What cannot be is refused.
+// Read reads a queue's fields from a record. It refuses an impossible record.
 func Read(r *varint.Reader, limit uint64) (*Queue, bool) {
 	q := New(&protocol.SemaphoreOptions{}, limit)
 	varint.Decode(r, q.Fields)
@@ -124,8 +124,8 @@ func Read(r *varint.Reader, limit uint64) (*Queue, bool) {
 	return q, ok
 }
 
-// Part is what a record adds to an entry: an ask of a waiter or a grant of an owner. It is nil for
-// a plain entry.
+// Part is the extra part of an entry's record: an ask of a waiter or a grant of an owner. It is nil
+// for a plain entry.
 type Part struct {
 	ask   *Ask
 	grant *Grant
@@ -139,7 +139,7 @@ func (q *Queue) PartOf(token uint64) *Part {
 	return nil
 }
 
-// Fields are what a part adds to the record of an entry, in snapshots and in chunks alike.
+// Fields are a part's fields in the record of an entry, in snapshots and in chunks alike.
 func (p *Part) Fields(f *varint.Fields) {
 	if p.grant == nil {
 		p.ask.fields(f)
@@ -167,7 +167,7 @@ func (d *Demand) fields(f *varint.Fields) {
 	varint.Byte(f, &d.Flags)
 }
 
-// ReadPart reads what a record adds to a waiter or an owner. What cannot be is refused.
+// ReadPart reads the part of a waiter's or an owner's record. It refuses an impossible one.
 func ReadPart(r *varint.Reader, waiting bool) (*Part, bool) {
 	p := &Part{grant: new(Grant)}
 	if waiting {
@@ -261,8 +261,8 @@ func (q *Queue) IsWhole(waiters int) bool {
 		slices.ContainsFunc(q.slots, func(x slot) bool { return x.leaving && !x.held }))
 }
 
-// Mend removes what does not fit together where all entries are here: keys without waiters, and
-// slots that leave without an owner.
+// Mend removes inconsistencies where all entries are here: keys without waiters, and slots that
+// leave without an owner.
 func (q *Queue) Mend(e Entries, waiters int) {
 	if p, isFair := q.policy.(*fair); isFair {
 		p.dropUnusedKeys()

@@ -2,8 +2,8 @@ package queue
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Regrant is what an owner asks for again: the grant that it would have, and the slots that it
-// would give back.
+// Regrant is an owner's repeated acquire: the grant that it would have, and the slots that it would
+// return.
 type Regrant struct {
 	token   uint64
 	was, is *Grant
@@ -34,7 +34,7 @@ func RegrantOf(q *Queue, token, count uint64, o *protocol.AcquireOptions) (r Reg
 // IsPlain reports whether the owner is and stays a plain one.
 func (r *Regrant) IsPlain() bool { return r.was == nil && r.is.isPlain() }
 
-// Bytes returns what the owner counts then, and now.
+// Bytes returns the bytes that the owner counts after the regrant, and now.
 func (r *Regrant) Bytes() (is, was uint64) {
 	if !r.is.isPlain() {
 		is = r.is.bytes()
