@@ -82,7 +82,7 @@ func (t *Track) named(locations []string) ([]*location, error) {
 	return list, nil
 }
 
-// operated emits what a command has changed, if anything, and what follows from it.
+// operated emits the changes of a command, if any, and their consequences.
 func (t *Track) operated(now Now, changes []protocol.TrackEvent, out *Events) {
 	if len(changes) == 0 {
 		return
@@ -186,7 +186,7 @@ func (t *Track) Reelect(now Now, locations []string, out *Events) error {
 }
 
 // Exclude takes locations out: the successor of each takes versions from its predecessor, and its
-// own instances keep what they have. Include takes it back in.
+// own instances keep their version. Include takes it back in.
 func (t *Track) Exclude(now Now, locations []string, out *Events) error {
 	return t.exclude(now, locations, true, "excluded: its successor looks past it", out)
 }

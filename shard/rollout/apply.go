@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// apply does what was decided, at c.clock. The external generator's version, if one was wanted, is
+// apply carries out a decision, at c.clock. The external generator's version, if one was wanted, is
 // in d.version.
 func (c change) apply(l *location, d decision) {
 	if d.askSource && d.version != 0 && len(c.locationConfig(l).Gates) > 0 {

@@ -2,7 +2,7 @@ package rollout
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// matureAt is when a row of p may be passed on to l; false: not while things are as they are.
+// matureAt returns when a row of p may be passed on to l; ok is false if it may not as things are.
 func (pl *plan) matureAt(p *location, r *row, l *location) (uint64, bool) {
 	if p.givesUp(r) || p.shareOnly && r.version == p.target || r.payload && !pl.published.has(r.version) {
 		return 0, false
@@ -57,7 +57,7 @@ func (pl *plan) newestPublished(l *location) uint64 {
 }
 
 // givenUp reports whether a location between p, or the source, and l has given the version up: such
-// a location is looked past, but what is bad there does not go past it.
+// a location is skipped, but a version that is bad there does not go past it.
 func (pl *plan) givenUp(version uint64, p, l *location) bool {
 	for i := l.pos - 1; i >= 0 && pl.locations[i] != p; i-- {
 		x := pl.locations[i]
@@ -71,9 +71,9 @@ func (pl *plan) givenUp(version uint64, p, l *location) bool {
 // anyVersion stands for a version that is still to be made.
 const anyVersion = ^uint64(0)
 
-// candidate is what l would choose now by the normal rule, 0 none, and when it would find one if
-// nothing but time changes, 0 unknown. For the first location of a source that makes versions, the
-// candidate is anyVersion.
+// candidate returns the version that l would choose now by the normal rule, or 0, and the time when
+// it would find one if nothing but time changes; 0: unknown. For the first location of a source
+// that makes versions, the candidate is anyVersion.
 func (pl *plan) candidate(l *location, reason protocol.TrackReason, clock uint64) (version, at uint64) {
 	least := max(l.target, l.floor)
 	p := pl.predecessor(l, clock)

@@ -99,7 +99,7 @@ func isReelection(r protocol.TrackReason) bool {
 	return r >= protocol.ReasonExplicit && r <= protocol.ReasonOperator
 }
 
-// Events collects what leaves one call, in order. The zero value is ready; Reset keeps the memory.
+// Events collects the output of a call, in order. The zero value is ready; Reset keeps the memory.
 type Events struct {
 	List []protocol.TrackEvent
 }

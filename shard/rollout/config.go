@@ -10,7 +10,7 @@ import (
 )
 
 // Normalize checks a config and fills in defaults. The result is a copy. The error is a BAD_REQUEST
-// that names what is wrong: a field outside its limits, which the protocol has, or fields that
+// that names the fault: a field outside its limits, which the protocol has, or fields that
 // contradict each other.
 func Normalize(c protocol.TrackConfig) (protocol.TrackConfig, error) {
 	if err := protocol.Validate(&c); err != nil {
@@ -77,7 +77,7 @@ const (
 	gateOverhead     = 64
 )
 
-// ConfigBytes is what a config counts.
+// ConfigBytes returns the bytes that a config counts.
 func ConfigBytes(c *protocol.TrackConfig) uint64 {
 	sum := uint64(0)
 	for i := range c.Locations {
@@ -93,10 +93,10 @@ func ConfigBytes(c *protocol.TrackConfig) uint64 {
 	return sum
 }
 
-// InstanceBytes is what an instance counts whose id and meta are so long.
+// InstanceBytes returns the bytes that an instance counts with an id and meta of these lengths.
 func InstanceBytes(id, meta int) uint64 { return instanceOverhead + uint64(id+meta) }
 
-// VersionBytes is what a published version counts whose payload is so long.
+// VersionBytes returns the bytes that a published version counts with a payload of this length.
 func VersionBytes(payload int) uint64 { return versionOverhead + uint64(payload) }
 
 // Bounds of the format, beside those of the protocol. Every replica has the same ones, so they are

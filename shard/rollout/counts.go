@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// contribution is what an instance adds to the counts of its location.
+// contribution is an instance's part of the counts of its location.
 type contribution struct {
 	leader, counted, unreached, explicit bool
 	suspect                              int8 // 0 no, 1 as a leader, 2 as a follower
@@ -35,8 +35,8 @@ func contributionOf(p *instance, pl *plan) (x contribution) {
 	return x
 }
 
-// add puts a tally into the counts of a location, or takes it out. False: the suspects' time must
-// be found again.
+// add adds a contribution to the counts of a location, or subtracts it. It returns false if the
+// suspects' time must be found again.
 func (l *location) add(x contribution, by int) bool {
 	count := func(n *int, yes bool) {
 		if yes {
@@ -97,8 +97,8 @@ func (l *location) recount(pl *plan) {
 	l.findSuspects()
 }
 
-// pickShare chooses the instances that get a target first: so many percent of the leaders, rounded
-// up, in order of their ids.
+// pickShare chooses the instances that get a target first: percent of the leaders, rounded up, in
+// order of their ids.
 func (l *location) pickShare(percent uint8) {
 	var leaders []*instance
 	for _, p := range l.members {

@@ -7,13 +7,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// decision is what a poll of a location makes happen beyond the caller's own record. The zero value
-// is nothing.
+// decision is the effect of a poll of a location beyond the caller's own record. The zero value is
+// no effect.
 type decision struct {
 	version     uint64 // the new target; anyVersion: to be generated
 	gate        uint64 // its gates begin for this version; anyVersion: to be generated
 	reason      protocol.TrackReason
-	askSource   bool // the external generator is to be asked for the version
+	askSource   bool // ask the external generator for the version
 	skip        bool // the target's row is never to be passed on
 	converge    bool // all leaders have the target
 	newShare    bool // nobody of the share is left: choose another
@@ -63,7 +63,7 @@ func (pl *plan) decide(l *location, leader bool, clock uint64) (d decision) {
 	return d
 }
 
-// reelectionReason is why the target must be replaced; 0: it need not be.
+// reelectionReason returns why the target must be replaced, or 0.
 func (pl *plan) reelectionReason(l *location, clock uint64) protocol.TrackReason {
 	switch s := l.suspected(); {
 	case l.target == 0:
@@ -86,7 +86,7 @@ func (l *location) suspected() *suspects {
 	return &l.suspects[1]
 }
 
-// reelectFrom is when the next re-election may be.
+// reelectFrom returns when the next re-election may be.
 func (pl *plan) reelectFrom(l *location) uint64 {
 	if l.reelectAt == 0 {
 		return 0

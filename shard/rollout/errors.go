@@ -6,9 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Refusals of any track, for errors.Is. The other refusals have the values that they are about, and
-// are told apart by their status and, where a client has to, by their [protocol.Refusal]. Nothing
-// has changed when one is returned.
+// Refusals of any track, for errors.Is. The other refusals contain the values that they are about,
+// and differ in their status and, where a client needs it, in their [protocol.Refusal]. Nothing has
+// changed when one is returned.
 var (
 	ErrTooManyInstances = protocol.Errorf(protocol.StatusOverloaded,
 		"the track has %d instances, the most that one may have: stop some, or make another track", MaxInstances)
@@ -53,8 +53,8 @@ func wrongSource(is, wanted protocol.TrackSource) *protocol.Error {
 		"the track's source is %s, and this needs %s; change its config, or use another track", is, wanted)
 }
 
-// targetMoved refuses a version that the source made for the first location, l, or, with version 0,
-// its failure to make one. l is nil if there is none.
+// targetMoved rejects a version that the source made for the first location, l, or, with version 0,
+// its failure to make one. l is nil without a first location.
 func targetMoved(l *location, expected, version uint64) *protocol.Error {
 	text := ""
 	switch {

@@ -14,7 +14,7 @@ const (
 	gatePassed            // all gates are: the next poll takes the version
 )
 
-// gate is where a location stands with the gates before version. While it is set no other version
+// gate is a location's progress through the gates before version. While it is set no other version
 // is looked at: newer ones cannot hold it up for ever.
 type gate struct {
 	version uint64 // 0: none
@@ -24,9 +24,9 @@ type gate struct {
 	state   gateState
 }
 
-// base is what attempts are counted from: 0, or a multiple of attemptsPerBegin after gates were
-// given up. It never decreases, because the same version may be gated again: an outcome of a former
-// run must count for no later one.
+// base is the number from which attempts count: 0, or a multiple of attemptsPerBegin after gates
+// were given up. It never decreases, because the same version may be gated again: an outcome of a
+// former run must count for no later one.
 func (g *gate) base() uint64 { return g.attempt - g.attempt%attemptsPerBegin }
 
 // end resets the gates after a version that is never gated again.
@@ -39,7 +39,7 @@ func (g *gate) giveUp() {
 	}
 }
 
-// gateDeadline is when the gate changes by time alone, 0 never.
+// gateDeadline returns when the gate changes by time alone, or 0.
 func (pl *plan) gateDeadline(l *location) uint64 {
 	g := &l.gate
 	if l.pos < 0 || g.version == 0 || g.state == gatePassed {

@@ -27,8 +27,8 @@ type instance struct {
 	reportGen   uint64 // the location's generation when it came
 	reportAt    uint64
 
-	// Derived: what it adds to its location's counts, and its places in the lists of its session's
-	// and its location's instances.
+	// Derived: its part of its location's counts, and its places in the lists of its session's and
+	// its location's instances.
 	contribution          contribution
 	atSession, atLocation int
 }
@@ -45,10 +45,9 @@ func (i *instance) reached(pl *plan) bool {
 
 func byID(a, b *instance) int { return cmp.Compare(a.id, b.id) }
 
-// isNewReport reports whether a report is to be stored: it is later than what is known, and says
-// something else, or reports were left out between the two. One of those may still be on its way,
-// and would be taken for the latest. An error is also reported again for a new target with the same
-// version.
+// isNewReport reports whether to store a report: it is later than the stored one and differs, or
+// reports are missing between the two. One of those may still be on its way, and would be taken for
+// the latest. An error is also reported again for a new target with the same version.
 func (i *instance) isNewReport(r *protocol.UpdateReport) bool {
 	if r.Seq <= i.seq {
 		return false

@@ -113,8 +113,8 @@ func (t *Track) SetRole(now Now, from Caller, role protocol.TrackInstanceRole, o
 	return nil
 }
 
-// Peek answers a poll that would change nothing. False: write it to the log. It is all that a
-// steady instance costs.
+// Peek answers a poll that would change nothing. If ok is false, write the poll to the log. It is
+// all that a steady instance costs.
 func (t *Track) Peek(now Now, from Caller, r *protocol.UpdateReport) (a protocol.TrackPollReply, ok bool, err error) {
 	p, err := t.checkPoll(from)
 	if err != nil {
@@ -177,7 +177,7 @@ func (t *Track) Report(now Now, from Caller, r protocol.UpdateReport, out *Event
 	return nil
 }
 
-// checkPoll is what all polls and reports are checked for.
+// checkPoll makes the checks common to all polls and reports.
 func (t *Track) checkPoll(from Caller) (*instance, error) {
 	p, err := t.instances.of(from)
 	if err != nil {

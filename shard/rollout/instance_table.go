@@ -7,14 +7,14 @@ type instanceTable struct {
 	byID         map[string]*instance
 	incarnations uint64                 // counter. Invariant: not below any instance's
 	sessions     map[uint64][]*instance // derived; each in no order
-	bytes        uint64                 // derived: what instances count
+	bytes        uint64                 // derived: bytes that instances count
 }
 
 func newInstanceTable() instanceTable {
 	return instanceTable{byID: map[string]*instance{}, sessions: map[uint64][]*instance{}}
 }
 
-// Caller says who makes a call: the session, and the incarnation that Register gave.
+// Caller identifies the maker of a call: the session, and the incarnation that Register gave.
 type Caller struct {
 	Session     uint64
 	ID          string

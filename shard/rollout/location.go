@@ -11,7 +11,7 @@ type location struct {
 	name             string
 	pos              int    // in the order; -1: removed. Invariant: t.locations[pos] is this one
 	target           uint64 // 0 none. Invariant: never decreases but by a rollback; it is in the history
-	stable           uint64 // while partial: what instances outside the share get
+	stable           uint64 // while partial: the version of instances outside the share
 	since            uint64 // log time of the target
 	generation       uint64 // +1 with each target
 	history          []row  // Invariant: in order of at; of version too, rollbacks excepted
@@ -114,9 +114,9 @@ func (l *location) collect(config *protocol.TrackConfig, held []uint64, clock ui
 	}
 }
 
-// thin drops the row whose neighbours are closest together in time: what is left covers all ages,
-// so that a successor with a long delay still finds rows that mature. First and last rows, the
-// target and what successors hold stay.
+// thin drops the row whose neighbours are closest together in time: the remaining rows cover all
+// ages, so that a successor with a long delay still finds rows that mature. First and last rows,
+// the target and versions held by successors stay.
 func (l *location) thin(held []uint64) {
 	best, least := 1, uint64(maxTime)
 	for i := 1; i < len(l.history)-minHistoryRows; i++ {

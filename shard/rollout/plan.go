@@ -11,8 +11,8 @@ const (
 	pausedHard
 )
 
-// plan is what a track is to do: its config, its locations in order, and its versions. What is
-// decided depends on that, on the locations' own state and on the time alone. Its methods change
+// plan is the input of a track's decisions: its config, its locations in order, and its versions.
+// Decisions depend on that, on the locations' own state and on the time alone. Its methods change
 // nothing.
 type plan struct {
 	config      protocol.TrackConfig
@@ -51,7 +51,7 @@ func (pl *plan) predecessor(l *location, clock uint64) *location {
 	return nil
 }
 
-// skipped: the location has been empty for so long that its successor looks past it.
+// skipped reports whether the location has been empty for so long that its successor skips it.
 func (pl *plan) skipped(l *location, clock uint64) bool {
 	return pl.config.SkipEmptyAfter > 0 && len(l.members) == 0 && clock >= l.emptySince+pl.config.SkipEmptyAfter
 }

@@ -56,8 +56,8 @@ func (t *Track) raiseLast(version uint64) {
 	}
 }
 
-// PublishBytes is what a published version with a payload that is so long makes the track larger
-// by: beyond MaxPublished another one goes for it.
+// PublishBytes returns the bytes by which publishing a version with a payload of this length
+// enlarges the track: beyond MaxPublished it replaces another one.
 func (t *Track) PublishBytes(payload int) uint64 {
 	more := VersionBytes(payload)
 	if len(t.published) >= MaxPublished {
@@ -124,8 +124,8 @@ func (t *Track) Advance(now Now, expected, version uint64, out *Events) error {
 	return nil
 }
 
-// wanted finds the location that takes versions from the source, nil for none, and what a poll
-// there makes happen. False: it is not to have a version behind the expected one now.
+// wanted returns the location that takes versions from the source, or nil, and the effect of a poll
+// there. yes is false if it must not get a version behind the expected one now.
 func (t *Track) wanted(now Now, expected uint64) (l *location, d decision, yes bool) {
 	clock := t.clockAt(now)
 	if l = t.first(clock); l == nil || l.target != expected || len(l.members) == 0 {

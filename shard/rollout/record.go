@@ -107,7 +107,7 @@ func (i *instance) fields(f *varint.Fields) {
 	f.Text(&r.Message, protocol.MaxTrackMessage)
 }
 
-// Decode reads what Append wrote, and nothing else: any other bytes are ErrMalformed.
+// Decode reads the output of Append, and nothing else: any other bytes are ErrMalformed.
 func Decode(b []byte) (*Track, error) {
 	r := varint.Reader{Rest: b}
 	t := &Track{instances: newInstanceTable()}

@@ -65,7 +65,7 @@ func (pl *plan) currentState(l *location, clock uint64) (protocol.TrackState, ui
 	return pl.waitingState(l, protocol.ReasonAdvance, clock, protocol.StateConverged, protocol.StateWaitingDelay)
 }
 
-// waitingState is what a location that could choose waits for: nothing there, or time.
+// waitingState returns the state of a location that could choose: it waits for a version or a time.
 func (pl *plan) waitingState(
 	l *location, reason protocol.TrackReason, clock uint64, nothing, time protocol.TrackState,
 ) (protocol.TrackState, uint64) {

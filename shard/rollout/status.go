@@ -89,8 +89,8 @@ func (t *Track) Summary(now Now) protocol.TrackItem {
 	return x
 }
 
-// PendingGates lists the gates that are to be run, in order of the locations. A new leader begins
-// with it; later ones come as TrackEventGate.
+// PendingGates lists the gates to run, in order of the locations. A new leader begins with it;
+// later ones come as TrackEventGate.
 func (t *Track) PendingGates() (list []protocol.GateRun) {
 	for _, l := range t.ordered() {
 		if g := &l.gate; g.version != 0 && g.state == gateRunning {
@@ -103,8 +103,8 @@ func (t *Track) PendingGates() (list []protocol.GateRun) {
 	return list
 }
 
-// Payload of a published version; it must not be changed. False: it was not published, or is kept
-// no more.
+// Payload returns the payload of a published version; it must not be changed. ok is false if the
+// version was not published, or is kept no more.
 func (t *Track) Payload(version uint64) ([]byte, bool) {
 	if i, ok := t.published.indexOf(version); ok {
 		return t.published[i].payload, true
@@ -139,11 +139,11 @@ func (t *Track) SessionOf(id string) uint64 {
 	return 0
 }
 
-// Bytes is what the track has of its config, instances and published payloads, for quotas.
+// Bytes returns the bytes of the track's config, instances and published payloads, for quotas.
 // Histories do not count: they are bounded.
 func (t *Track) Bytes() uint64 { return t.instances.bytes + t.versionBytes + t.configBytes }
 
-// BytesOf is what the instance with this id counts, 0 if there is none.
+// BytesOf returns the bytes that the instance with this id counts, or 0.
 func (t *Track) BytesOf(id string) uint64 {
 	if p := t.instances.byID[id]; p != nil {
 		return InstanceBytes(len(p.id), len(p.meta))

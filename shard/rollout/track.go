@@ -16,8 +16,8 @@ type Track struct {
 	revision     uint64 // of the config
 	clock        uint64 // log time of the latest change. Invariant: nothing in the track is later
 	instances    instanceTable
-	versionBytes uint64 // derived: what published versions count
-	configBytes  uint64 // derived: what config counts
+	versionBytes uint64 // derived: bytes that published versions count
+	configBytes  uint64 // derived: bytes that config counts
 }
 
 // New makes a track with the config's revision 1.
@@ -54,8 +54,8 @@ func (t *Track) change(now Now, out *Events) change {
 // Revision of the config, for compare-and-set.
 func (t *Track) Revision() uint64 { return t.revision }
 
-// SkipRevisions moves the config's revision on to what next gives for it, in a track that was read
-// from a backup. A revision that was given out after the backup must not name another config.
+// SkipRevisions replaces the config's revision by next of it, in a track that was read from a
+// backup. A revision that was given out after the backup must not name another config.
 func (t *Track) SkipRevisions(next func(uint64) uint64) { t.revision = next(t.revision) }
 
 // Config as it is in force. It must not be changed.
@@ -142,7 +142,7 @@ func (t *Track) Tick(now Now, out *Events) {
 	}
 }
 
-// Next is the log time from which on Tick has something to do. False: nothing, while no call comes.
+// Next returns the log time from which on Tick has work; ok is false if only a call brings some.
 func (t *Track) Next() (at uint64, ok bool) {
 	for _, l := range t.locations {
 		_, until := t.state(l, t.clock)
