@@ -2,7 +2,7 @@ package process
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// MemberEventKind is what an event asks of a member.
+// MemberEventKind is the request of an event to a member.
 type MemberEventKind uint8
 
 const (
@@ -24,8 +24,8 @@ const (
 	EventRemoved MemberEventKind = 6
 )
 
-// MemberEvent is addressed to the session. Resend may repeat it; receivers take what they
-// did already for done, and confirm again.
+// MemberEvent is addressed to the session. Resend may repeat it; receivers confirm it again and do
+// not repeat the work.
 type MemberEvent struct {
 	Kind           MemberEventKind
 	Removal        protocol.ProcessRemoval
@@ -41,7 +41,7 @@ type MemberEvent struct {
 	Text           string
 }
 
-// Out collects what leaves a process, in order. The zero value is ready; Reset keeps the memory.
+// Out collects the output of a process, in order. The zero value is ready; Reset keeps the memory.
 type Out struct {
 	Events  []MemberEvent
 	Changes []protocol.ProcessChange

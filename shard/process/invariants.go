@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// check says which invariant does not hold, if any.
+// check returns an invariant that does not hold, or nil.
 func check(p *Process) error {
 	if _, err := withDefaults(p.options); err != nil || p.options.BackoffMin == 0 || p.options.BackoffMax == 0 {
 		return errors.New("options are not valid")

@@ -7,12 +7,12 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Join is what a session asks to become a member.
+// Join is a session's request to become a member.
 type Join struct {
 	Session  uint64 // alive; not 0
 	Key      string // static: survives the session. May be empty
 	Identity string // the user that the session belongs to
-	Data     []byte // what it shows the others; copied
+	Data     []byte // shown to the other members; copied
 	Weight   uint32 // for ElectPreferred
 }
 
@@ -80,10 +80,10 @@ func (p *Process) Join(at Now, j Join, out *Out) (protocol.ProcessJoinReply, err
 	return protocol.ProcessJoinReply{Order: m.order, Topology: p.topology}, nil
 }
 
-// rejoin is a join of a session that is a member: its client knows of no round any more, as a
-// program that has restored a saved session does. (A request that is sent again is answered by the
-// shard.) A complete round is resumed, as with a key. Any other gives way to a new one: the client
-// cannot go on with what it has not prepared.
+// rejoin is a join of a session that is a member: its client no longer knows a round, as a program
+// that has restored a saved session does. (A request that is sent again is answered by the shard.)
+// A complete round is resumed, as with a key. Any other gives way to a new one: the client cannot
+// continue a round that it has not prepared.
 func (p *Process) rejoin(at Now, m *member, j Join, out *Out) {
 	if p.phase == protocol.PhaseCompleted {
 		p.resume(at, m, j, out)

@@ -32,13 +32,13 @@ func (m *member) view() protocol.ProcessMember {
 		Identity: m.identity, Data: m.data, Weight: m.weight}
 }
 
-// memberOverhead is what a member counts in Bytes beside its texts.
+// memberOverhead is the bytes that Bytes counts for a member beside its texts.
 const memberOverhead = 256
 
-// JoinBytes is by how much a join with texts of these lengths makes Bytes larger, at most.
+// JoinBytes returns the most by which a join with texts of these lengths increases Bytes.
 func JoinBytes(key, identity, data int) uint64 { return memberOverhead + uint64(key+identity+data) }
 
-// Bytes is what the process has of its members and of the last result, for quotas. It looks at each
+// Bytes returns the bytes of the members and of the last result, for quotas. It looks at each
 // member.
 func (p *Process) Bytes() uint64 {
 	sum := uint64(len(p.round.result))
@@ -48,7 +48,7 @@ func (p *Process) Bytes() uint64 {
 	return sum
 }
 
-// BytesOf is what the member with the key counts in Bytes, 0 if there is none.
+// BytesOf returns the bytes that Bytes counts for the member with the key, or 0.
 func (p *Process) BytesOf(key string) uint64 {
 	if m := p.memberByKey(key); m != nil {
 		return JoinBytes(len(m.key), len(m.identity), len(m.data))
@@ -98,13 +98,12 @@ func (p *Process) findFormer(session uint64) *formerMember {
 	return nil
 }
 
-// forgetFormer drops what is known of a former member, because its session is gone or a member
-// again.
+// forgetFormer drops the record of a former member, because its session is gone or a member again.
 func (p *Process) forgetFormer(session uint64) {
 	p.formerMembers = slices.DeleteFunc(p.formerMembers, func(f formerMember) bool { return f.session == session })
 }
 
-// rememberFormer keeps what a member that went is to know. The oldest go for it, if there are many.
+// rememberFormer keeps the events due to a former member, in place of the oldest if there are many.
 func (p *Process) rememberFormer(at Now, m *member, removal protocol.ProcessRemoval) {
 	p.formerMembers = slices.DeleteFunc(p.formerMembers,
 		func(f formerMember) bool { return at.Log > f.until || f.session == m.session })
@@ -115,8 +114,8 @@ func (p *Process) rememberFormer(at Now, m *member, removal protocol.ProcessRemo
 		until: later(at.Log, Retention), removal: removal})
 }
 
-// roundMembers is the list of the members of the round, or of all where there is none, for events.
-// It is made once a round.
+// roundMembers lists the members of the round, or all of them without a round, for events. The list
+// is made once a round.
 func (p *Process) roundMembers() []protocol.ProcessMember {
 	if p.cachedMembers != nil {
 		return p.cachedMembers

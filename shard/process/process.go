@@ -39,7 +39,7 @@ type Process struct {
 	cachedMembers []protocol.ProcessMember // roster of the round; not part of the state
 }
 
-// round is the state of the present round; what it is for a member is in the member.
+// round is the state of the present round; the state of its members is in the members.
 type round struct {
 	epoch       uint64
 	topology    uint64
@@ -77,8 +77,8 @@ func later(now, d uint64) uint64 {
 	return now + d
 }
 
-// SkipEpochs moves each of what is drawn on to what next gives for it, in a process that was read
-// from a backup: what was given out after that must not be given out again.
+// SkipEpochs replaces each counter by next of it, in a process that was read from a backup: numbers
+// given out after the backup must not be given out again.
 func (p *Process) SkipEpochs(next func(uint64) uint64) {
 	p.joinOrder = next(p.joinOrder)
 	p.counter = next(p.counter)
@@ -87,7 +87,7 @@ func (p *Process) SkipEpochs(next func(uint64) uint64) {
 // HighestEpoch is the highest epoch or token given.
 func (p *Process) HighestEpoch() uint64 { return p.counter }
 
-// Epoch is that of the present round, or of the last one: 0 before the first.
+// Epoch returns the epoch of the present round, or of the last one: 0 before the first.
 func (p *Process) Epoch() uint64 { return p.round.epoch }
 
 // Phase is the present phase.
@@ -106,7 +106,7 @@ func (p *Process) Len() int { return len(p.members) }
 // Options are those in force, defaults filled in.
 func (p *Process) Options() protocol.ProcessOptions { return p.options }
 
-// Counters is what was counted.
+// Counters returns the counts.
 func (p *Process) Counters() protocol.ProcessCounters { return p.counters }
 
 // RoundSessions appends the sessions of the members that are in the present round and not absent,
@@ -142,7 +142,7 @@ func (p *Process) LiveSessions(list []uint64) []uint64 {
 	return list
 }
 
-// JoinOrder is that of the member with the session, 0 if it is no member.
+// JoinOrder returns the join order of the member with the session, or 0.
 func (p *Process) JoinOrder(session uint64) uint64 {
 	if m := p.member(session); m != nil {
 		return m.order
@@ -150,7 +150,7 @@ func (p *Process) JoinOrder(session uint64) uint64 {
 	return 0
 }
 
-// Key is that of the member with the session, which may be empty.
+// Key returns the key of the member with the session, which may be empty.
 func (p *Process) Key(session uint64) string {
 	if m := p.member(session); m != nil {
 		return m.key

@@ -71,8 +71,8 @@ func (p *Process) Digest() uint64 {
 	return h.Sum64()
 }
 
-// Decode makes a process from its record. Whatever the bytes are, what comes out is a state that
-// keeps the invariants and has exactly this record, or an error.
+// Decode makes a process from its record. For any bytes, the result is a state that keeps the
+// invariants and has exactly this record, or an error.
 func Decode(b []byte) (*Process, error) {
 	p, r := new(Process), varint.Reader{Rest: b}
 	if len(b) <= MaxRecord {
@@ -87,6 +87,6 @@ func Decode(b []byte) (*Process, error) {
 	return p, nil
 }
 
-// Check says which invariant does not hold, if any. Decode relies on it: whatever passes is safe to
-// go on with.
+// Check returns an invariant that does not hold, or nil. Decode relies on it: a process that passes
+// is safe to go on with.
 func (p *Process) Check() error { return check(p) }

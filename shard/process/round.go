@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Tick fires what is due, and starts the round that is due. The shard calls it at the end of every
-// Apply that called the process, and when Next says so.
+// Tick fires due deadlines, and starts a due round. The shard calls it at the end of every Apply
+// that called the process, and when Next says so.
 func (p *Process) Tick(at Now, out *Out) {
 	p.fireDeadlines(at, out)
 	if p.phase == protocol.PhaseWaiting && at.Log >= p.start {
@@ -40,12 +40,11 @@ func (p *Process) Next() (at uint64, ok bool) {
 	return at, ok
 }
 
-// Expired reports whether the process had no members for so long that it is to be removed. What it
-// leaves is Last.
+// Expired reports whether the process has had no members for so long that it can be removed. Its
+// remains are Last.
 func (p *Process) Expired(at Now) bool { return p.phase == protocol.PhaseIdle && at.Log > p.idle }
 
-// fireDeadlines does what is due, but for starting a round. A deadline is due when time is above
-// it.
+// fireDeadlines fires due deadlines, but starts no round. A deadline is due when time is above it.
 func (p *Process) fireDeadlines(at Now, out *Out) {
 	if p.round.deadline > 0 && at.Log > p.round.deadline {
 		switch p.phase {
@@ -285,11 +284,11 @@ func (p *Process) notify(m *member, out *Out) {
 	out.Events = append(out.Events, e)
 }
 
-// Resend notifies the session again of what it has not confirmed; a coordinator that it is to
-// coordinate; and members of a round that was given up of that, until the next one starts. It
-// changes nothing: the leader calls it when a member attaches again, and while a round is under way
-// after an election for all, and now and then. A session that was removed is notified so. False:
-// nothing is known of the session; it is no member.
+// Resend notifies the session again of its unconfirmed events; a coordinator of its role; and
+// members of a cancelled round of its end, until the next one starts. It changes nothing: the
+// leader calls it when a member attaches again, and while a round is under way after an election
+// for all, and now and then. A session that was removed is notified of that. It returns false if
+// the session is neither a member nor a former one.
 func (p *Process) Resend(session uint64, out *Out) bool {
 	if m := p.member(session); m != nil {
 		p.notify(m, out)

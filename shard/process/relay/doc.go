@@ -3,7 +3,7 @@
 //
 // Messages never enter the log. A [Relay] holds a request from its arrival until its receiver
 // replied, its sender gave it up, or the round is over, so that a receiver that attaches again is
-// notified again. A new leader starts with an empty relay; senders send again what is unanswered. A
+// notified again. A new leader starts with an empty relay; senders repeat unanswered requests. A
 // request is named by (epoch, sender, number) and receiver; together with the memory of replies
 // that receivers keep for the epoch, each is delivered at least once and executed successfully at
 // most once by each receiver.

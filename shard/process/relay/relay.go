@@ -62,7 +62,7 @@ type Relay struct {
 	counters Counters
 }
 
-// Counters are what was counted since the relay was made.
+// Counters are the counts since the relay was made.
 type Counters struct {
 	Requests    uint64 // delivered, each receiver counted
 	Repeated    uint64 // sent again while unanswered, and delivered again
@@ -140,9 +140,9 @@ func New(limits Limits) *Relay {
 	return &Relay{limits: limits.withDefaults(), pending: make(map[messageKey]*pendingMessage)}
 }
 
-// Round says what the process came to: its epoch, whether messages pass, and the sessions of the
-// round's members. What an older round left is dropped, and so is what is to or from a session that
-// is no member any more.
+// Round sets the process's state: its epoch, whether messages pass, and the sessions of the round's
+// members. Requests of an older round are dropped, and so are those to or from a session that is no
+// longer a member.
 func (r *Relay) Round(epoch uint64, stage Stage, sessions []uint64) {
 	if epoch != r.epoch || stage != Open {
 		clear(r.pending)
@@ -190,7 +190,7 @@ func (r *Relay) member(session uint64) *member {
 	return nil
 }
 
-// Counters is what was counted.
+// Counters returns the counts.
 func (r *Relay) Counters() Counters { return r.counters }
 
 // Pending is the number of unanswered requests, and their bytes.

@@ -18,13 +18,13 @@ type Request struct {
 	To      []uint64 // receivers, the sender itself perhaps among them; none twice
 	Payload []byte   // kept until it is answered
 
-	// Room, if it is not nil, says why so many bytes more than the relay holds already are too much
-	// for the holder. It is asked when the relay has room, and has dropped what the sender
+	// Admit, if not nil, returns an error if more bytes beside those held are too much for the
+	// holder. It is asked when the relay has room, and has dropped the requests that the sender
 	// gave up.
 	Admit func(held, more int) error
 }
 
-// Reply answers a request. Refused: the handler failed, and the request is to be sent again.
+// Reply answers a request. Refused: the handler failed, and the request must be sent again.
 type Reply struct {
 	From    uint64 // the receiver of the request
 	To      uint64 // the sender of the request
@@ -36,7 +36,7 @@ type Reply struct {
 
 // Request takes the message for all its receivers, or for none. A request that is sent again is
 // delivered again while it is unanswered, without counting twice: senders back off, and receivers
-// know what they execute. The sender is asked to send it again by UNAVAILABLE and OVERLOADED;
+// know what they execute. UNAVAILABLE and OVERLOADED ask the sender to send it again;
 // ABORTED: the round is over; PRECONDITION_FAILED: a receiver is no member of the round (any more).
 func (r *Relay) Request(q Request, out *Out) error {
 	from, err := r.roundMember(q.From, q.Epoch)
@@ -65,8 +65,8 @@ func (r *Relay) Request(q Request, out *Out) error {
 		}
 	}
 	if q.Number < from.low {
-		// a late copy of what the sender has had all answers to: receivers may have forgotten that they
-		// executed it
+		// a late copy of a request with all its answers sent: receivers may have forgotten that
+		// they executed it
 		r.counters.Late++
 		return nil
 	}
@@ -171,7 +171,7 @@ func (r *Relay) Reply(a Reply, out *Out) error {
 	return nil
 }
 
-// SessionAttached delivers again what the session has not replied to, in order of arrival: its
+// SessionAttached delivers again the session's unanswered requests, in order of arrival: its
 // connection is a new one.
 func (r *Relay) SessionAttached(session uint64, out *Out) {
 	m := r.member(session)
