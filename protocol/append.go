@@ -2,7 +2,7 @@ package protocol
 
 import "encoding/binary"
 
-// The msgpack bytes this package writes or tells apart.
+// The msgpack bytes that this package writes or distinguishes.
 const (
 	fixMap      = 0x80
 	fixArray    = 0x90

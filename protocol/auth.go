@@ -1,6 +1,6 @@
 package protocol
 
-// Methods of Cluster about who may do what. All need the right admin on everything, but for
+// Methods of Cluster about tokens and rights. All need the right admin on everything, but for
 // MethodWhoAmI. Secrets are shown once, when they are made.
 const (
 	MethodWhoAmI      = "auth_whoami"       // -> AuthIdentity
@@ -17,7 +17,7 @@ const (
 	MethodTrustDelete = "auth_trust_delete" // AuthTrust, the name alone -> {}
 )
 
-// AuthIdentity says who the asking connection is, and what it may do.
+// AuthIdentity is the identity of the asking connection, and its rights.
 type AuthIdentity struct {
 	Identity string `json:"identity"`
 	Enabled  bool   `json:"on"` // rights count
@@ -25,12 +25,12 @@ type AuthIdentity struct {
 	Trust       string `json:"trust,omitempty"`
 	Subject     string `json:"subject,omitempty"`
 	ExpiresInMS uint64 `json:"expires_in_ms,omitempty"`
-	// Rights are the entries of this identity. Programs show with them what can be done; the server
-	// checks each request.
+	// Rights are the entries of this identity. Programs use them to show possible actions; the
+	// server checks each request.
 	Rights []AuthRight `json:"rights,omitempty"`
 }
 
-// AuthState is who may do what.
+// AuthState is the tokens, trusts and rights of the cluster.
 type AuthState struct {
 	Enabled bool        `json:"on"`
 	Tokens  []AuthToken `json:"tokens"` // without secrets: no instance keeps them
@@ -72,13 +72,13 @@ type AuthTokenRequest struct {
 	ExpiresAtMS uint64 `json:"expires_at_ms,omitempty"` // by the instances' clocks, since 1970; 0: never
 }
 
-// AuthRight is what an identity may do at a path and below it, where no entry for a longer path
-// says otherwise.
+// AuthRight is the right of an identity at a path and below it, unless an entry for a longer path
+// differs.
 type AuthRight struct {
 	Path     string `json:"path"`     // "/" is everything
 	Identity string `json:"identity"` // of a token; cert:NAME for a certificate's common name; anonymous for who shows nothing
-	// read, use, which has read, or admin, which has both; none takes away what a shorter path
-	// gives
+	// read, use, which has read, or admin, which has both; none takes away the rights of a shorter
+	// path
 	Right string `json:"right,omitempty"`
 }
 
@@ -101,7 +101,7 @@ type AuthTrust struct {
 	// Replace has a creation change the trust if there is one: it is then as this is, with its
 	// rules. It keeps its keys unless its issuer is another one.
 	Replace bool `json:"replace,omitempty"`
-	// Problem says why the keys of a new trust could not be fetched yet.
+	// Problem is the reason why the keys of a new trust could not be fetched yet.
 	Problem     string         `json:"problem,omitempty"`
 	KeyIDs      []AuthTrustKey `json:"key_ids,omitempty"`
 	KeysAtMS    uint64         `json:"keys_at_ms,omitempty"` // when the keys came; 0: there are none yet

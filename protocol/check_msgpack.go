@@ -41,9 +41,9 @@ func checkBody(body []byte) *Error {
 	return nil
 }
 
-// valueLen gives the length of the first msgpack value of b, of any type, walking it without
+// valueLen returns the length of the first msgpack value of b, of any type, walking it without
 // recursion. Arrays and maps may nest depth levels, at most MaxDepth. Every step consumes a byte,
-// and a length or count that the bytes cannot hold ends the walk, so what a value promises costs
+// and a length or count that the bytes cannot hold ends the walk, so announced lengths cost
 // nothing.
 func valueLen(b []byte, depth int) (int, *Error) {
 	var outer [MaxDepth]uint64 // values still to come around the array or map that is being walked
@@ -118,7 +118,7 @@ func bigEndian(b []byte) uint64 {
 	}
 }
 
-// valueClass says what a first byte announces.
+// valueClass is the form of a value, by its first byte.
 type valueClass uint8
 
 const (
@@ -129,7 +129,7 @@ const (
 	reserved                   // nothing: never used by msgpack
 )
 
-// shape says how a value goes on after its first byte.
+// shape describes the rest of a value after its first byte.
 type shape struct {
 	class              valueClass
 	size, width, count uint8

@@ -71,8 +71,8 @@ type WeightRequest struct {
 	Weight     float64 `json:"weight"`     // to the thousandth; a replicaset starts with 1
 }
 
-// TicketKeyRequest names the key that is to be replaced, so that a request that is sent again
-// replaces no other. 0: the present key is named, and nothing is changed.
+// TicketKeyRequest names the key to replace, so that a repeated request replaces no other. 0: the
+// reply names the present key, and nothing is changed.
 type TicketKeyRequest struct {
 	Current uint64 `json:"current,omitempty"`
 }
@@ -117,8 +117,8 @@ type BackupPart struct {
 }
 
 // ClusterStatus is the cluster as the map of one instance has it, which may be old, and, in Health,
-// what of it that instance sees now. Instances, replicasets and tiers are referred to by name,
-// shards by id.
+// as that instance sees it now. Instances, replicasets and tiers are referred to by name, shards by
+// id.
 type ClusterStatus struct {
 	ID          string              `json:"id"`
 	Name        string              `json:"name,omitempty"`
@@ -209,25 +209,25 @@ type ClusterShard struct {
 	Revision     uint64           `json:"revision"` // of the last change to this: a status with a lower one is older
 }
 
-// ClusterShards is a tier's data shards, and what has to change so that each replicaset has as many
-// as the tier says, or as a request names.
+// ClusterShards is a tier's data shards, and the changes that give each replicaset as many as the
+// tier, or a request, names.
 type ClusterShards struct {
 	Tier                string                    `json:"tier"`
 	ShardsPerReplicaset uint32                    `json:"shards_per_replicaset"`
 	Revision            uint64                    `json:"revision"`     // of the meta state that this was made from
-	BucketsLeft         uint32                    `json:"buckets_left"` // that are to move
+	BucketsLeft         uint32                    `json:"buckets_left"` // still to move
 	Done                bool                      `json:"done"`         // nothing is left to do
 	Replicasets         []ClusterReplicasetShards `json:"replicasets"`
 	Shards              []ClusterShardLoad        `json:"shards"` // the existing ones
 }
 
-// ClusterReplicasetShards is how many shards a replicaset has, and what becomes of their number.
+// ClusterReplicasetShards is the number of a replicaset's shards, and its planned change.
 type ClusterReplicasetShards struct {
 	Replicaset string   `json:"replicaset"`
 	Shards     int      `json:"shards"`          // that it has
 	Missing    int      `json:"missing"`         // that it gets
 	Remove     []uint64 `json:"remove"`          // that are removed when their buckets have moved
-	Waits      string   `json:"waits,omitempty"` // why nothing is done about it: it has no shards yet, or is to be expelled
+	Waits      string   `json:"waits,omitempty"` // why the change waits: it has no shards yet, or is being expelled
 }
 
 // ClusterShardLoad is a shard with its contents. Sessions, RemoteSessions, Semaphores and Bytes
@@ -264,8 +264,8 @@ type ClusterMove struct {
 	Phase string `json:"phase"` // moving, committed, aborted
 }
 
-// ClusterPlan names every deviation of the cluster from what is configured: the steps that the
-// governor takes next, and what is not done now, with the reason. While nobody governs there are no
+// ClusterPlan names every deviation of the cluster from its configuration: the steps that the
+// governor takes next, and those that wait, with the reason. While nobody governs there are no
 // steps, and the deviations are those that the answering instance sees.
 type ClusterPlan struct {
 	AnsweredBy string        `json:"asked_of"`
@@ -296,7 +296,7 @@ const (
 	HealthBroken   = "broken"   // something does not work
 )
 
-// ClusterHealth says what works, and what may be lost, from the view of one instance. Nothing in it
+// ClusterHealth is the cluster's state and its risks, from the view of one instance. Nothing in it
 // is remembered from earlier: an instance that is not heard now does not count.
 type ClusterHealth struct {
 	AnsweredBy  string                    `json:"asked_of"` // the instance whose view it is
@@ -359,13 +359,13 @@ type ClusterUnreachable struct {
 	Reason   string `json:"reason,omitempty"`   // of that state
 	SinceMS  uint64 `json:"since_ms,omitempty"` // wall clock in ms since 1970; absent: the answering instance has never heard it
 	ForMS    uint64 `json:"for_ms,omitempty"`
-	// Unreached says why the answering instance does not reach it at its raft address; absent if
-	// it does, or if nothing runs there.
+	// Unreached is why the answering instance does not reach it at its raft address; absent if it
+	// does, or if no process runs there.
 	Unreached string `json:"unreached,omitempty"`
 }
 
-// ClusterLoss is what the loss of an instance, or of a failure domain with all its instances, would
-// stop. A domain is listed if its loss would stop more than the loss of one of its instances.
+// ClusterLoss is the effect of the loss of an instance, or of a failure domain with all its
+// instances. A domain is listed if its loss would stop more than the loss of one of its instances.
 type ClusterLoss struct {
 	Instance  string   `json:"instance,omitempty"`
 	Domain    string   `json:"failure_domain,omitempty"` // KEY=VALUE, in place of Instance

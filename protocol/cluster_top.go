@@ -51,7 +51,7 @@ type TopActivity struct {
 // TopPointMS is the time from one point of a history to the next.
 const TopPointMS = 15_000
 
-// TopPoint is a moment of what an instance led.
+// TopPoint is the load that an instance led at one moment.
 type TopPoint struct {
 	Grants   float64 `json:"grants_per_second"` // since the point before
 	Waiters  int     `json:"waiters"`

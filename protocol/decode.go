@@ -199,8 +199,8 @@ func (c *cursor) count(field string) int {
 	return int(n)
 }
 
-// enter steps into an array that is a field; leave, with what enter gave, steps out and skips what
-// a newer writer added.
+// enter steps into an array that is a field and returns outer; leave(outer) steps out and skips the
+// fields added by a newer writer.
 func (c *cursor) enter(field string) (outer int) {
 	n := c.count(field)
 	outer = c.left

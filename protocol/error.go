@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Error is an outcome other than OK with a sentence that says what to do. errors.Is(err, StatusX)
-// tells outcomes apart.
+// Error is an outcome other than OK with a sentence that names the remedy. errors.Is(err, StatusX)
+// distinguishes outcomes.
 type Error struct {
 	Status  Status
 	Refusal Refusal // which of the refusals with this status; RefusalNone: the status says it all
@@ -18,13 +18,13 @@ type Error struct {
 	Master, Term uint64
 
 	// Shard and MapVersion come with it: the shard that Master and Term are about, which owns the
-	// bucket as far as the server knows, and the version of the server's map. 0 is not said. With
+	// bucket as far as the server knows, and the version of the server's map; 0: not given. With
 	// UNAVAILABLE, Shard is the one that a change of the cluster or of its nodes waits for: it may
 	// still happen. 0: nothing was applied.
 	Shard, MapVersion uint64
 }
 
-// Errorf makes an Error. The message is a lower-case sentence that says what to do.
+// Errorf makes an Error. The message is a lower-case sentence that names the remedy.
 func Errorf(status Status, format string, args ...any) *Error {
 	return &Error{Status: status, Message: fmt.Sprintf(format, args...)}
 }

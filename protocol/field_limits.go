@@ -8,8 +8,7 @@ import "unicode/utf8"
 // checks reports whether this pass is the check and that nothing was refused so far.
 func (f *fields) checks() bool { return f.pass == check && f.in.err == nil }
 
-// refuse keeps the first fault that check finds. The text says what is wrong, and names the allowed
-// range.
+// refuse keeps the first fault that check finds. The text names the fault and the allowed range.
 func (f *fields) refuse(format string, args ...any) {
 	if f.checks() {
 		f.in.err = Errorf(StatusBadRequest, format, args...)
@@ -76,8 +75,8 @@ func (f *fields) text(field string, v *string, what string, most int) {
 	f.checkText(*v, what, most)
 }
 
-// trailingReason is a reason for the audit log at the end of a message, which is left out when it is
-// empty. A part before it that is left out has to be told by absent.
+// trailingReason is a reason for the audit log at the end of a message, which is left out when it
+// is empty. absent must recognize a part before it that is left out.
 func (f *fields) trailingReason(v *string) {
 	if f.pass != encode || *v != "" {
 		f.text("reason", v, "reason", MaxDescriptionLen)
@@ -116,7 +115,7 @@ func (f *fields) checkText(s, what string, most int) {
 	}
 }
 
-// reason is why an operator acts against a client; it must be given.
+// reason is an operator's reason to act against a client; it must be given.
 func (f *fields) reason(v *string) {
 	f.text("reason", v, "reason", MaxDescriptionLen)
 	if !f.checks() {
@@ -180,7 +179,7 @@ func (f *fields) millis(field string, v *uint64, what string, most uint64) {
 	}
 }
 
-// enum is a number from low to high; known says what each of them means.
+// enum is a number from low to high; known lists the meanings.
 func enum[T ~uint8](f *fields, field string, v *T, what string, low, high T, known string) {
 	small(f, field, v)
 	if f.checks() && (*v < low || *v > high) {
@@ -241,7 +240,7 @@ func (f *fields) member(v *uint64) {
 	f.positive("session", v, "session is 0; name the session that is a member")
 }
 
-// epoch is that of a round.
+// epoch is the epoch of a round.
 func (f *fields) epoch(v *uint64) {
 	f.positive("epoch", v, "epoch is 0; give the one of the round")
 }
@@ -254,7 +253,7 @@ func (f *fields) version(field string, v *uint64) {
 	}
 }
 
-// incarnation is that of a track's instance.
+// incarnation is the incarnation of a track's instance.
 func (f *fields) incarnation(v *uint64) {
 	f.positive("incarnation", v, "incarnation is 0; give the one that the registration answered")
 }

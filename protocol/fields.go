@@ -1,7 +1,7 @@
 package protocol
 
 // fields goes through the fields of a message in the order of the wire. Each message describes its
-// fields once, in a method of that name, and the pass decides what the description does:
+// fields once, in a method of that name, and the pass decides the effect of the description:
 //
 //   - encode appends each field to out,
 //   - decode reads each field from in,
@@ -77,11 +77,11 @@ func (f *fields) close() {
 	f.out[f.opened], f.out[f.opened+1], f.out[f.opened+2] = array16, byte(f.written>>8), byte(f.written)
 }
 
-// outer is what enter keeps of the array around a part: where it starts and how many values it has
-// in encode, and how many are to come in decode.
+// outer is the state of the array around a part, kept by enter: where it starts and how many values
+// it has in encode, and how many are to come in decode.
 type outer struct{ opened, values int }
 
-// enter steps into a part, an array of its own. leave, with what enter gave, steps out again.
+// enter steps into a part, an array of its own, and returns o; leave(o) steps out again.
 func (f *fields) enter(field string) outer {
 	switch f.pass {
 	case encode:
@@ -140,7 +140,7 @@ type items[T any] struct {
 }
 
 // list begins the walk. least is how many fields an item had in the first version of the protocol:
-// it bounds what a list costs to read, whatever its count promises.
+// it bounds the cost of reading a list, whatever its count announces.
 func list[T any](f *fields, field string, least int, v *[]T) items[T] {
 	l := items[T]{list: v, field: field, least: least}
 	switch f.pass {

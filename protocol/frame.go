@@ -47,9 +47,9 @@ func endFrame(b []byte, start int) []byte {
 }
 
 // SplitFrame takes the first frame off buf: frame is its bytes without the length, aliasing buf,
-// and n is how much of buf it took. n is 0 when the frame is not complete yet. A length of 0 or
-// above max is an error as soon as the length is there, and the connection is to be closed: there
-// is no way to find the next frame.
+// and n is the number of bytes taken, or 0 when the frame is not complete yet. A length of 0 or
+// above max is an error as soon as the length is there, and the caller must close the connection:
+// there is no way to find the next frame.
 func SplitFrame(buf []byte, max uint32) (frame []byte, n int, err error) {
 	if len(buf) < lengthSize {
 		return nil, 0, nil

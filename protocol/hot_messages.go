@@ -88,7 +88,7 @@ func (m *AcquireReply) DecodeBody(body []byte) error {
 	return c.end()
 }
 
-// grant reads what is left out for units of a plain semaphore.
+// grant reads a grant, which is left out for units of a plain semaphore.
 func (c *cursor) grant() *Grant {
 	if !c.hasPart("grant") {
 		return nil

@@ -35,7 +35,7 @@ type LimitConfig struct {
 	// Lease is how long clients use a rate without asking again, 500 to 60,000 ms; 0 is 3,000. Only
 	// a root has one.
 	Lease uint64
-	// Shadow admits everything at the resource and below it, and counts what would be denied.
+	// Shadow admits everything at the resource and below it, and counts calls it would deny.
 	Shadow bool
 	// Floor is the rate that each client uses while it has no lease, in thousandths of a unit per
 	// second. It is beyond the limit; 0 denies.

@@ -1,17 +1,17 @@
 package protocol
 
-// ConsoleClient is the Client of the hello of signalbox's web console. Audit lines of what such a
-// client asks for have via=console.
+// ConsoleClient is the Client of the hello of signalbox's web console. Audit lines of its requests
+// have via=console.
 const ConsoleClient = "signalbox-console"
 
-// HTTPClient is that of a gateway for locks by HTTP. Audit lines have via=http.
+// HTTPClient is the Client of a gateway for locks by HTTP. Audit lines have via=http.
 const HTTPClient = "signalbox-http"
 
 // Hello is the first frame of a connection, within 5 s of connecting.
 type Hello struct {
 	Magic    string
 	Version  uint32
-	Features uint64 // bit set of what the client understands beyond this page; nothing so far: 0
+	Features uint64 // bit set of the client's features beyond this page; 0: there are none yet
 	Client   string // name and version, for people
 	Token    []byte // credentials; empty is the anonymous identity
 	Cluster  string // id or name of the cluster that is meant, which another one refuses; empty is any
@@ -37,7 +37,7 @@ func (m *Hello) fields(f *fields) {
 // HelloReply accepts it.
 type HelloReply struct {
 	Version    uint32
-	Features   uint64 // bit set of what the server understands beyond this page; nothing so far: 0
+	Features   uint64 // bit set of the server's features beyond this page; 0: there are none yet
 	Server     string // name and version, for people
 	Cluster    string // cluster id
 	Instance   uint64
@@ -65,7 +65,7 @@ func (m *HelloReply) fields(f *fields) {
 // Failure is the body of every reply whose status is not OK.
 type Failure struct {
 	Message string  // a sentence that says what to do
-	Refusal Refusal // tells refusals with one status apart; 0: the status says it all
+	Refusal Refusal // distinguishes refusals with one status; 0: the status says it all
 
 	// With WRONG_SHARD: the instance that leads the shard, as far as the answering instance knows,
 	// and since which raft term; 0 is not known.
@@ -144,7 +144,7 @@ func (m *MapReply) fields(f *fields) {
 	}
 }
 
-// MapInstance is where an instance listens for clients.
+// MapInstance is an instance's address for clients.
 type MapInstance struct {
 	ID      uint64
 	Name    string
@@ -172,7 +172,7 @@ func (m *MapShard) fields(f *fields) {
 	f.uints("shards.replicas", &m.Replicas)
 }
 
-// MapTier says which shard owns each bucket, as runs in bucket order.
+// MapTier is the owner of each bucket of a tier, as runs in bucket order.
 type MapTier struct {
 	ID      uint8
 	Name    string

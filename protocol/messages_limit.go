@@ -6,7 +6,7 @@ package protocol
 const (
 	MaxLimitLeaves    = 1_000
 	MaxLimitTogether  = 16
-	MaxLimitHeld      = 1_024 // a share of a connection's window: what is withdrawn goes behind them
+	MaxLimitHeld      = 1_024 // a share of a connection's window: withdrawals go behind the held acquires
 	MaxLimitWithin    = 500
 	MaxLimitStatement = 256
 )
@@ -179,7 +179,7 @@ func (m *LimitLeaf) fields(f *fields) {
 	f.bool("leaves.closed", &m.Closed)
 }
 
-// LimitState says how a leaf is served.
+// LimitState is how a leaf is served.
 type LimitState uint8
 
 const (
@@ -189,13 +189,13 @@ const (
 	LimitInner   LimitState = 3 // it has children: use one of them
 )
 
-// LimitWhy says why a session has the rate that it has.
+// LimitWhy is the reason for a session's rate.
 type LimitWhy uint8
 
 const (
 	LimitDemand    LimitWhy = 0  // its demand is met
 	LimitWeight    LimitWhy = 1  // others share the resource with it, by weight
-	LimitLearning  LimitWhy = 3  // the leader is new, and does not know yet who uses what
+	LimitLearning  LimitWhy = 3  // the leader is new, and does not know the demand yet
 	LimitNone      LimitWhy = 5  // the resource cannot be used
 	LimitCap       LimitWhy = 9  // it has all that the resource may have
 	LimitBurst     LimitWhy = 10 // the burst of the resource is too small for its calls
@@ -225,7 +225,7 @@ type LimitLease struct {
 	Most      uint64 // thousandths of a unit: a call for more can never be admitted
 	Limit     uint64 // rate of the resource, in force
 	Floor     uint64 // rate to use without a lease
-	Shadow    bool   // admit all, and count what would be denied
+	Shadow    bool   // admit all, and count the calls that would be denied
 	Why       LimitWhy
 	At        []byte // the resource that Why is about, if any
 }
@@ -270,14 +270,14 @@ type LimitAcquire struct {
 	Amount  uint64 // of the call, in thousandths of a unit
 	Hold    bool   // until the call is admitted; else it is answered at once
 
-	// Back returns what the acquire with this number was granted: it came too late, or another tree
-	// has refused what was wanted together. One that is held is answered. The request asks for nothing
-	// then; 0: it asks.
+	// Back returns the units of the acquire with this number: the grant came too late, or another
+	// tree refused its part of the call. An acquire that is still held is answered. The request
+	// acquires nothing then; 0: it acquires.
 	Back uint64
-	Used uint64 // what the acquire with this number was granted is used; without leaves it asks for nothing
+	Used uint64 // the units of the acquire with this number are used; without leaves it acquires nothing
 }
 
-// LimitNeed is a leaf that units are wanted of.
+// LimitNeed is a leaf with the wanted units.
 type LimitNeed struct {
 	Path   []byte
 	Demand uint64 // rate that the client wants, in thousandths of a unit per second

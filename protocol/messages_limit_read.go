@@ -27,7 +27,7 @@ type LimitStatus struct {
 	Index        uint64 // log index of the shard it was read at
 	Clock        uint64 // time of the tree, in ms
 	Length       uint64 // of a lease, in ms
-	Learning     bool   // the leader does not know yet who uses what
+	Learning     bool   // the leader does not know the demand yet
 	Learned      uint64 // ms that it took to know
 	Participants uint64 // sessions that take part in the tree
 	Resources    []LimitResource

@@ -41,9 +41,9 @@ const (
 // NodeConfig is a node's configuration. Fields names those given; a given zero sets a field back to
 // its default. A described config is effective and complete.
 //
-// Quotas keep one node's clients from exhausting what all nodes share. They are for the node in all
-// shards together, and each shard admits its share; all but MaxRequests are refused with
-// PRECONDITION_FAILED or, where what is full empties by itself, OVERLOADED.
+// Quotas keep one node's clients from exhausting the resources of all nodes. They are for the node
+// in all shards together, and each shard admits its share; all but MaxRequests are refused with
+// PRECONDITION_FAILED or, where the resource frees up by itself, OVERLOADED.
 type NodeConfig struct {
 	Fields            uint32
 	SelfCheckPeriod   uint64       // ms, 500..10,000, default 1,000
@@ -134,7 +134,7 @@ func (m *NodeDescribe) fields(f *fields) {
 type NodeDelete struct {
 	Path   string
 	Force  bool
-	DryRun bool   // only count what would go
+	DryRun bool   // only count the contents that would be deleted
 	Reason string // for the records; not empty with Force
 }
 

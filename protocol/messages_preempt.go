@@ -1,6 +1,6 @@
 package protocol
 
-// PreemptMode says which owners waiters may preempt.
+// PreemptMode is the set of owners that waiters may preempt.
 type PreemptMode uint8
 
 const (
@@ -49,18 +49,18 @@ func (m *SemaphoreOptions) preemptFit(limit uint64) string {
 	return ""
 }
 
-// LeasePreempted tells an owner that a waiter preempts it, or not any more. A client that does not
-// know this kind passes over it. An event that is lost is made up for by Preemption in each answer
-// about the lease.
+// LeasePreempted notifies an owner that a waiter preempts it, or no longer does. A client that does
+// not know this kind ignores it. Preemption in each answer about the lease makes up for a lost
+// event.
 //
 // An owner that is preempted should finish and release. If Until is not 0, it is a bound: the
-// client relies on the lease until then at most, as on the bound of a Grant, and when it has noted
-// that, it says so by an acquire of the same with Known. Only then does the server end the lease at
-// the bound. An owner that has not said so by then is silent: it keeps the lease, and gets the
+// client relies on the lease until then at most, as on the bound of a Grant. When it has noted
+// that, it confirms by an acquire of the same with Known. Only then does the server end the lease
+// at the bound. An owner that has not confirmed by then is silent: it keeps the lease, and gets the
 // event again.
 //
-// News with a lower Now than the last are out of date. Only news with a higher Now than those that
-// set a bound lift it.
+// Events with a lower Now than the last are out of date. Only events with a higher Now than those
+// that set a bound lift it.
 type LeasePreempted struct {
 	Session    uint64
 	Name       []byte

@@ -27,7 +27,7 @@ func (m *ProcessOptions) fields(f *fields) {
 	}
 }
 
-// ProcessElection says who coordinates a round.
+// ProcessElection is the rule that elects a round's coordinator.
 type ProcessElection uint8
 
 const (
@@ -88,7 +88,7 @@ func (m *ProcessLeave) fields(f *fields) {
 	f.process(&m.Name)
 }
 
-// ProcessLeaveReply says how the member's open round ended: complete if its epoch is
+// ProcessLeaveReply reports how the member's open round ended: complete if its epoch is
 // CompletedEpoch, else cancelled.
 type ProcessLeaveReply struct {
 	CompletedEpoch uint64 // the newest epoch that was decided complete with the session among its members
@@ -258,7 +258,7 @@ type ProcessReply struct {
 	Epoch   uint64
 	To      uint64 // who sent the message
 	Number  uint64 // of the message
-	Refused bool   // the handler failed: the message is to be sent again
+	Refused bool   // the handler failed: send the message again
 	Payload []byte
 }
 
@@ -283,7 +283,7 @@ const (
 	RoundPrepare    ProcessRoundKind = 1 // a round started: Epoch, Topology, Coordinator, Attempt, Token, Members
 	RoundCoordinate ProcessRoundKind = 2 // to the coordinator: all are prepared
 	RoundCancel     ProcessRoundKind = 3 // the round is given up: Text
-	RoundComplete   ProcessRoundKind = 4 // the round is complete, with Result; the coordinator is told last
+	RoundComplete   ProcessRoundKind = 4 // the round is complete, with Result; the coordinator is notified last
 	RoundResume     ProcessRoundKind = 5 // the member took the place that its key kept: prepare and complete, with Members and Result
 	RoundRemoved    ProcessRoundKind = 6 // the session is a member no longer: Removal, Text. It must not join again by itself
 )
@@ -296,9 +296,9 @@ const (
 	RemovedByOperator    ProcessRemoval = 2
 )
 
-// ProcessRound tells a member about a round. It may come again until it is confirmed. A round that
-// is open at the member when it hears of a higher epoch, or that it was removed, is over: complete
-// if its epoch is CompletedEpoch, else cancelled.
+// ProcessRound notifies a member about a round. It may come again until it is confirmed. A round
+// that is open at the member when it hears of a higher epoch, or that it was removed, is over:
+// complete if its epoch is CompletedEpoch, else cancelled.
 type ProcessRound struct {
 	Session        uint64
 	Name           []byte

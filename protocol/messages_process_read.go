@@ -29,7 +29,7 @@ func (m *ProcessDescribe) fields(f *fields) {
 	f.uint32("limit", &m.Limit)
 }
 
-// ProcessPhase is where a process is.
+// ProcessPhase is the phase of a process.
 type ProcessPhase uint8
 
 const (
@@ -41,7 +41,7 @@ const (
 	PhaseCompleted    ProcessPhase = 5
 )
 
-// ProcessStatus is how a process stands.
+// ProcessStatus is the state of a process.
 type ProcessStatus struct {
 	Index       uint64 // log index of the shard it was read at
 	Revision    uint64 // log index of the process's last change
@@ -112,16 +112,16 @@ func (m *ProcessCounters) fields(f *fields) {
 	f.uint("counters.stale", &m.Stale)
 }
 
-// ProcessMemberStatus is where a member is in the present round.
+// ProcessMemberStatus is a member's state in the present round.
 type ProcessMemberStatus uint8
 
 const (
-	MemberOutside    ProcessMemberStatus = 0 // it joined after the round started, or there is none
-	MemberPreparing  ProcessMemberStatus = 1 // told to prepare
+	MemberOutside    ProcessMemberStatus = 0 // it joined after the round started, or no round runs
+	MemberPreparing  ProcessMemberStatus = 1 // notified to prepare
 	MemberPrepared   ProcessMemberStatus = 2
-	MemberCompleting ProcessMemberStatus = 3 // told that the round is complete
+	MemberCompleting ProcessMemberStatus = 3 // notified that the round is complete
 	MemberCompleted  ProcessMemberStatus = 4
-	MemberResuming   ProcessMemberStatus = 5 // it came back to a complete round and was told of it
+	MemberResuming   ProcessMemberStatus = 5 // it came back to a complete round and was notified of it
 	MemberAbsent     ProcessMemberStatus = 6 // its session ended, and its key keeps its place
 )
 
@@ -290,7 +290,7 @@ func (m *ProcessChanges) fields(f *fields) {
 	}
 }
 
-// ProcessChangeKind says what changed.
+// ProcessChangeKind is the kind of a change.
 type ProcessChangeKind uint8
 
 const (

@@ -41,7 +41,7 @@ type SemaphoreOptions struct {
 	Extend   bool     // an owner may ask for more time, up to MaxHold from then on
 
 	Preempt PreemptMode // which owners waiters may preempt
-	Grace   uint64      // ms that a preempted owner has to yield, MinGrace to MaxGrace; 0: it is only told
+	Grace   uint64      // ms that a preempted owner has to yield, MinGrace to MaxGrace; 0: it is only notified
 	MinHold uint64      // with a grace: ms that an owner has before it, up to MaxMinHold
 }
 
@@ -94,7 +94,7 @@ func (m *Slot) fields(f *fields) {
 	}
 }
 
-// check refuses what each value by itself, and the lists, must not be.
+// check refuses invalid values and lists.
 func (m *SemaphoreOptions) check(f *fields) {
 	if m.Aging != 0 && (m.Aging < MinAging || m.Aging > MaxAging) {
 		f.refuse("aging is %d ms; it must be 0, for never, or %d to %d ms per level", m.Aging, MinAging, MaxAging)
@@ -137,8 +137,8 @@ func (m *SemaphoreOptions) check(f *fields) {
 	}
 }
 
-// Fit says what of the options contradicts another option, or the semaphore's limit; empty:
-// nothing.
+// Fit describes an option that contradicts another option, or the semaphore's limit; empty if all
+// fit.
 func (m *SemaphoreOptions) Fit(limit uint64) string {
 	switch {
 	case m.Aging != 0 && m.Policy != PolicyPriority:
@@ -199,23 +199,23 @@ func (f *fields) slotLabels(labels []string) {
 
 // Flags of AcquireOptions.
 const (
-	// KnowsBounds: the client ends its hold by itself before the bound that answers give. Without it
-	// there is none, and what needs one is refused with RefusalBound.
+	// KnowsBounds: the client ends its hold by itself before the bound that answers give. Without
+	// it a hold has no bound, and one that needs a bound is refused with RefusalBound.
 	KnowsBounds uint8 = 1
 	// AskDeadlock: the waiter may be chosen to leave the queue when sessions wait for each other. The
 	// server only shows it.
 	AskDeadlock uint8 = 2
 )
 
-// AcquireOptions are what an acquire asks for beyond a plain one. All but Hold and the flags are only
-// for persistent semaphores.
+// AcquireOptions are the options of an acquire beyond a plain one. All but Hold and the flags are
+// only for persistent semaphores.
 type AcquireOptions struct {
 	Priority uint8 // the level plus 1, 1 to 10; 0: level 5
 	Key      []byte
 	Labels   []string // only slots that have all of them
 	Names    []string // exactly these slots, as many as the count; not together with labels
-	// ms after which the server ends the hold, MinHold to MaxHold; of an owner, it asks for so much
-	// from now on; 0: the semaphore's
+	// ms after which the server ends the hold, MinHold to MaxHold; of an owner, counted from now;
+	// 0: the semaphore's
 	Hold  uint64
 	Known uint64 // of an owner: the preemption whose bound the client has noted; 0: none
 	Flags uint8  // KnowsBounds, AskDeadlock
@@ -263,7 +263,8 @@ func (m *AcquireOptions) Level() uint8 {
 	return m.Priority - 1
 }
 
-// Grant is what an owner has beyond units of a plain semaphore, and a waiter with KnowsBounds.
+// Grant is the record of an owner beyond units of a plain semaphore, and of a waiter with
+// KnowsBounds.
 //
 // A hold with a bound ends at Until, in time that only the difference to Now means anything of. The
 // client relies on it for 0.99 x (Until - Now) from the moment that it sent the request with the
@@ -462,7 +463,7 @@ func (m *SemaphoreHistoryReply) fields(f *fields) {
 	}
 }
 
-// HoldEnd is why a hold ended.
+// HoldEnd is the cause that ended a hold.
 type HoldEnd uint8
 
 const (
@@ -474,11 +475,11 @@ const (
 	HoldPreempted    HoldEnd = 6 // a waiter preempted it, and its grace was over
 )
 
-// Link is what became of the connection of a session that expired.
+// Link is the fate of the connection of a session that expired.
 type Link uint8
 
 const (
-	LinkSilent Link = 1 // it was open, and nothing came on it
+	LinkSilent Link = 1 // it was open, and nothing arrived on it
 	LinkClosed Link = 2 // the client or the network closed it
 	LinkCut    Link = 3 // the server closed it
 	LinkUnread Link = 4 // the server closed it, because its client did not read
@@ -490,7 +491,7 @@ func (l Link) String() string {
 	return enumName(int(l), "", "silent", "closed", "cut", "unread", "leader")
 }
 
-// Ending is how a session ended, as its home shard knows. Times are in ms.
+// Ending describes the end of a session, as its home shard knows it. Times are in ms.
 type Ending struct {
 	Reason EndReason // 0: it is not known where this is read
 	Link   Link      // of one that expired

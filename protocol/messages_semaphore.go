@@ -178,11 +178,11 @@ type ReleaseReply struct {
 	Transferred bool // to the session that the release named; left out if not
 }
 
-// ForceRelease takes leases away from owners while their sessions live: an operator's, and it needs
-// the right admin. It is about the owners whose order ids are First to Last, both included. Order
-// ids rise with each grant, so a copy of it that comes late frees nothing that was granted since.
-// Waiters are granted what became free at once: an owner that cannot be told goes on believing
-// until it is heard of again or its session's timeout is over. Reply: ForceReleaseReply.
+// ForceRelease takes leases away from owners while their sessions live: an operator's request,
+// which needs the right admin. It is about the owners whose order ids are First to Last, both
+// included. Order ids rise with each grant, so a late copy of it frees no later grant. Waiters are
+// granted the freed units at once: an owner that cannot be notified goes on believing until it is
+// heard of again or its session's timeout is over. Reply: ForceReleaseReply.
 type ForceRelease struct {
 	Node   uint64
 	Name   []byte
@@ -204,8 +204,8 @@ func (m *ForceRelease) fields(f *fields) {
 	f.reason(&m.Reason)
 }
 
-// ForceReleaseReply says how many owners lost their leases by this copy of the request. 0: there
-// was none with such an order id, or not any more: an earlier copy may have taken all.
+// ForceReleaseReply is how many owners lost their leases by this copy of the request. 0: no owner
+// had such an order id, or not any more: an earlier copy may have taken all.
 type ForceReleaseReply struct {
 	Released uint64
 }
@@ -218,8 +218,8 @@ func (m *ForceReleaseReply) fields(f *fields) {
 // DeletedByForce is the message of a LeaseLost whose semaphore was deleted.
 const DeletedByForce = "semaphore was deleted by force; create it again before the next acquire"
 
-// LeaseLost tells an owner that its lease ended while the session lives: it was taken away, or it
-// reached its bound.
+// LeaseLost notifies an owner that its lease ended while the session lives: it was taken away, or
+// it reached its bound.
 type LeaseLost struct {
 	Session uint64
 	Name    []byte

@@ -128,7 +128,7 @@ func (m *SessionKill) fields(f *fields) {
 type SessionDescribe struct {
 	Session uint64 // 0: CreateID names it
 	Node    uint64
-	// CreateID is that of the session's start, instead of its id. The frame names the home bucket.
+	// CreateID is the create id of the session, instead of its id. The frame names the home bucket.
 	CreateID []byte
 }
 
@@ -200,8 +200,8 @@ func (m *SessionInfo) fields(f *fields) {
 	f.trailingUint("parent", &m.Parent)
 }
 
-// SessionListReply is a page. An empty cursor is the end. List.Session on every shard says what
-// a session holds and waits for, and SessionObjects what else it takes part in.
+// SessionListReply is a page. An empty cursor is the end. List.Session on every shard lists a
+// session's semaphores and waiters, and SessionObjects the other objects it takes part in.
 type SessionListReply struct {
 	Sessions []SessionInfo
 	Cursor   []byte
@@ -281,7 +281,7 @@ func (m *SessionObjectsReply) fields(f *fields) {
 // NodeDropped is the message of a refusal for a node that was dropped with its sessions.
 const NodeDropped = "coordination node was deleted; a node created under the same path is another one, with new sessions"
 
-// EndReason says why a session ended.
+// EndReason is why a session ended.
 type EndReason uint8
 
 const (
@@ -291,7 +291,7 @@ const (
 	EndNodeDropped EndReason = 4
 )
 
-// SessionEnded tells an attached client that its session is gone for good.
+// SessionEnded notifies an attached client that its session is gone for good.
 type SessionEnded struct {
 	Session uint64
 	Reason  EndReason
@@ -305,8 +305,8 @@ func (m *SessionEnded) fields(f *fields) {
 	f.str("message", &m.Message)
 }
 
-// TakenOver tells a connection that the session was attached elsewhere: pongs on this
-// connection no longer renew it.
+// TakenOver notifies a connection that the session was attached elsewhere: pongs on this connection
+// no longer renew it.
 type TakenOver struct {
 	Session uint64
 	Epoch   uint64 // the new one; the one it had here if the same start or attach was sent again from elsewhere
@@ -318,10 +318,10 @@ func (m *TakenOver) fields(f *fields) {
 	f.uint("epoch", &m.Epoch)
 }
 
-// Detached tells a connection that a session is attached on it no more: its home moves to another
-// shard, or the home shard has another leader. From here on no pong on this connection renews an
-// attach of it up to Epoch. The session lives: it is to be attached again, with a higher epoch, at
-// the instance that the map names; until the move is done that is answered WRONG_SHARD. It may come
+// Detached notifies a connection that a session is no longer attached on it: its home moves to
+// another shard, or the home shard has another leader. From here on no pong on this connection
+// renews an attach of it up to Epoch. The session lives: attach it again, with a higher epoch, at
+// the instance that the map names; until the move is done the answer is WRONG_SHARD. It may come
 // before the reply to the attach that it is about.
 type Detached struct {
 	Session uint64

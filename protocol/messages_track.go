@@ -7,10 +7,10 @@ import (
 // A track is a staged rollout: one (service, cluster) under a coordination node, named
 // service/cluster. It hands out versions, numbers from 1 to 2^63-1, to the instances of ordered
 // locations. Its bucket is Bucket(node, name), as a semaphore's is; a semaphore of the same name is
-// another object. Times of a track are log time in ms: they are to be compared with each other and
-// with Clock, never with a client's clock.
+// another object. Times of a track are log time in ms: compare them with each other and with Clock,
+// never with a client's clock.
 
-// TrackConfig is how a rollout goes. A zero time or count is the default.
+// TrackConfig configures a rollout. A zero time or count is the default.
 type TrackConfig struct {
 	Source        TrackSource
 	DelayFrom     DelayFrom
@@ -118,7 +118,7 @@ func (m *GateConfig) fields(f *fields) {
 	f.millis("gate.retry", &m.Retry, "retry", MaxTrackDuration)
 }
 
-// TrackSource says where the first location's versions come from.
+// TrackSource is the source of the first location's versions.
 type TrackSource uint8
 
 const (
@@ -135,7 +135,7 @@ const (
 	FromConverged DelayFrom = 1 // from when all of the predecessor's leaders had it
 )
 
-// GateKind says how a gate is run.
+// GateKind is how a gate is run.
 type GateKind uint8
 
 const (
@@ -201,7 +201,7 @@ func (m *TrackDelete) fields(f *fields) {
 	f.bool("force", &m.Force)
 }
 
-// TrackInstanceRole is what an instance is for its location. A follower does not hold anybody up.
+// TrackInstanceRole is an instance's role in its location. A follower does not hold anybody up.
 type TrackInstanceRole uint8
 
 const (
@@ -317,7 +317,7 @@ const (
 	PollSourceUnavailable TrackPollStatus = 6 // the same, but it failed last time
 )
 
-// TrackPollReply says which version to have.
+// TrackPollReply is the version that the instance should have.
 type TrackPollReply struct {
 	Version    uint64 // 0 none
 	Status     TrackPollStatus

@@ -44,9 +44,9 @@ func (m *TrackWithdraw) fields(f *fields) {
 }
 
 // TrackAdvance is the answer of an external generator, for a track with the source external: a
-// version, or why there is none. It is asked by the state of the first location that a TrackWatch
-// tells: READY. A generator that comes second, or late, gets PRECONDITION_FAILED, for an error too.
-// Reply: Empty.
+// version, or the reason why it has none. The request for it is the state READY of the first
+// location, which a TrackWatch reports. A generator that comes second, or late, gets
+// PRECONDITION_FAILED, for an error too. Reply: Empty.
 type TrackAdvance struct {
 	Head
 	Name     []byte
@@ -122,7 +122,7 @@ func (m *TrackAdmin) fields(f *fields) {
 	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
 }
 
-// GateOutcome is how a gate's run ended.
+// GateOutcome is the result of a gate's run.
 type GateOutcome uint8
 
 const (
@@ -131,8 +131,8 @@ const (
 	GateInconclusive GateOutcome = 3 // it is run again later
 )
 
-// TrackGateReport tells the outcome of a run that a TrackStatus or a TrackEvent named. One that is
-// not under way any more is PRECONDITION_FAILED. Reply: Empty.
+// TrackGateReport reports the outcome of a run that a TrackStatus or a TrackEvent named. For one
+// that is not under way any more the reply is PRECONDITION_FAILED. Reply: Empty.
 type TrackGateReport struct {
 	Head
 	Name     []byte

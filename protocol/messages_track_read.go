@@ -29,7 +29,7 @@ func (m *TrackDescribe) fields(f *fields) {
 	f.uint32("limit", &m.Limit)
 }
 
-// TrackStatus is how a track stands.
+// TrackStatus is the state of a track.
 type TrackStatus struct {
 	Index          uint64 // log index of the shard it was read at
 	Revision       uint64 // log index of the track's last change
@@ -94,7 +94,7 @@ const (
 	StateRemoved           TrackState = 15
 )
 
-// TrackReason says why a target was chosen.
+// TrackReason is why a target was chosen.
 type TrackReason uint8
 
 const (
@@ -107,13 +107,13 @@ const (
 	ReasonRollback TrackReason = 7
 )
 
-// TrackLocationStatus is how a location stands. Locations that left the order come last.
+// TrackLocationStatus is the state of a location. Locations that left the order come last.
 type TrackLocationStatus struct {
 	Name         string
 	State        TrackState
 	Until        uint64 // log time at which it may go on by time alone, 0 unknown
 	Target       uint64 // 0 none
-	Stable       uint64 // what instances outside the share have; 0: all get the target
+	Stable       uint64 // the version of instances outside the share; 0: all get the target
 	Since        uint64 // log time of the target
 	Generation   uint64
 	Reason       TrackReason
@@ -182,7 +182,7 @@ type TrackInstanceStatus struct {
 	Demoted     bool // it stalled, and counts as a follower
 	InShare     bool
 	Due         uint64 // the version it is to have
-	Sent        uint64 // the version it was told last
+	Sent        uint64 // the version last sent to it
 	SentAt      uint64
 	Registered  uint64
 	ReportAt    uint64
@@ -337,7 +337,7 @@ type TrackWatch struct {
 	Node     uint64
 	Name     []byte
 	Location string // only this one's changes, and those of the whole track; empty: all
-	Targets  bool   // only what an instance needs: new targets, shares that widen, the state READY
+	Targets  bool   // only events that an instance needs: new targets, shares that widen, the state READY
 }
 
 func (m *TrackWatch) fields(f *fields) {
@@ -348,7 +348,7 @@ func (m *TrackWatch) fields(f *fields) {
 	f.bool("targets", &m.Targets)
 }
 
-// TrackEvents is what one step of the log did to a track.
+// TrackEvents is the events of one step of the log for a track.
 type TrackEvents struct {
 	Revision uint64 // log index
 	Events   []TrackEvent
@@ -362,7 +362,7 @@ func (m *TrackEvents) fields(f *fields) {
 	}
 }
 
-// TrackEventKind says what an event is about.
+// TrackEventKind is the kind of an event.
 type TrackEventKind uint8
 
 const (
@@ -371,7 +371,7 @@ const (
 	TrackEventState     TrackEventKind = 3 // Location is in State, until Until if by time alone
 	TrackEventConverged TrackEventKind = 4 // all leaders have Version
 	TrackEventSkip      TrackEventKind = 5 // Version is never passed on
-	TrackEventGate      TrackEventKind = 6 // Gate is to be run for Version, as run Attempt
+	TrackEventGate      TrackEventKind = 6 // run Gate for Version, as run Attempt
 	TrackEventGateDone  TrackEventKind = 7
 	TrackEventJoined    TrackEventKind = 8
 	TrackEventLeft      TrackEventKind = 9

@@ -10,8 +10,9 @@ type Watch struct {
 	Prefix bool
 
 	// Known and Epoch let the stream of one name resume: the state that the client knows from an
-	// earlier stream of this shard. Known is the index of the last Delta of the name, or of the first
-	// page of the snapshot if no Delta has come since; Epoch is that of the first page. 0 is nothing.
+	// earlier stream of this shard. Known is the index of the last Delta of the name, or of the
+	// first page of the snapshot if no Delta has come since; Epoch is that of the first page. 0: no
+	// state.
 	Known uint64
 	Epoch uint64
 }
@@ -72,7 +73,7 @@ type Snapshot struct {
 	Semaphores []SnapshotItem
 	Runs       []BucketRun // of all buckets from 0, in order; empty in other pages, and in the stream of one name
 	Epoch      uint64      // of the name's bucket; 0 in other pages, and in the stream of a prefix
-	Resumed    bool        // the client has what came before Deltas
+	Resumed    bool        // the client has the state before Deltas
 	Deltas     []byte      // of a page with Resumed: frames, each with its length
 }
 
@@ -173,11 +174,11 @@ func (m *SemaphoreChange) fields(f *fields) {
 	f.leave(o)
 }
 
-// Delta is what happened to one semaphore, coalesced up to the log index Index. Applied in order to
+// Delta is the changes of one semaphore, coalesced up to the log index Index. Applied in order to
 // any state of the semaphore between its first change and Index, the changes give the state at
-// Index: Created replaces all there was, a change to what does not exist and the removal of an
-// owner that is not there do nothing, the addition of an owner that is there replaces it. A delta
-// with much data comes as several with the same Index.
+// Index: Created replaces the whole state, a change of a missing semaphore and the removal of a
+// missing owner do nothing, the addition of an existing owner replaces it. A delta with much data
+// comes as several with the same Index.
 type Delta struct {
 	Node    uint64
 	Name    []byte

@@ -18,7 +18,7 @@ const Version = 1
 const Magic = "signalbox"
 
 // Limits of the specification, in bytes, milliseconds or units as named. A server may be configured
-// to lower data limits; the hello's answer says which hold.
+// to lower data limits; the hello's reply has those in force.
 const (
 	MaxNameLen        = 1024                // semaphore names: 1..1024 bytes, any bytes
 	MaxPathLen        = 1024                // node paths

@@ -2,9 +2,8 @@ package protocol
 
 import "strconv"
 
-// Refusal says which of the refusals with one status this is, where a program may have to tell them
-// apart. Numbers are stable: they are never reused or renumbered. A client takes one that it does
-// not know for RefusalNone.
+// Refusal distinguishes refusals with one status where a program may need to. Numbers are stable:
+// they are never reused or renumbered. A client takes one that it does not know for RefusalNone.
 type Refusal uint8
 
 const (
@@ -30,7 +29,7 @@ const (
 	refusals = 18
 )
 
-// refusalTable has each refusal's status and what documents call it.
+// refusalTable has each refusal's status and its name in documents.
 var refusalTable = [refusals]struct {
 	status Status
 	name   string
@@ -72,7 +71,7 @@ func (r Refusal) String() string {
 }
 
 // Refuse makes the Error of a refusal, with its status. The message is a lower-case sentence that
-// says what to do.
+// names the remedy.
 func Refuse(r Refusal, format string, args ...any) *Error {
 	e := Errorf(r.Status(), format, args...)
 	e.Refusal = r

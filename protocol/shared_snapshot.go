@@ -5,7 +5,7 @@ import "encoding/binary"
 // The frames of a Snapshot for many streams differ in the stream's id and in the index alone. So a
 // server encodes the rest once, and sends each stream a head of its own in front of it.
 
-// AppendSnapshotRest appends what follows the index in the body of a Snapshot.
+// AppendSnapshotRest appends the part of a Snapshot's body after the index.
 func AppendSnapshotRest(b []byte, m *Snapshot) []byte {
 	rest := *m
 	rest.Index = 0

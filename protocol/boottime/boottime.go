@@ -1,4 +1,4 @@
-// Package boottime is the clock by which both sides judge leases.
+// Package boottime is the clock by which both sides compute the ends of leases.
 //
 // The clock is CLOCK_BOOTTIME, which goes on while the machine is suspended. Go reads it by a
 // system call of 0.25 us; Now takes 0.05 us. The kernel makes it from the monotonic clock, which
@@ -40,8 +40,8 @@ func Now() time.Duration {
 // from an arbitrary start, and reads no clock.
 func Suspended() time.Duration { return time.Duration(boot.suspended.Load()) }
 
-// maxBubble is where the clock of a bubble of testing/synctest is not looked for any more, after
-// 1970. It begins with the year 2000.
+// maxBubble ends the search for the clock of a bubble of testing/synctest, after 1970. Such a clock
+// begins with the year 2000.
 const maxBubble = 40 * 365 * 24 * time.Hour
 
 var (
@@ -70,7 +70,7 @@ type clock struct {
 	last      atomic.Pointer[check] // of suspended; stored after it
 }
 
-// check is when the system was last asked.
+// check records when the system was last asked.
 type check struct {
 	mono  time.Duration
 	apart time.Duration // how far the time of day was ahead of mono
@@ -96,7 +96,7 @@ func (c *clock) at(mono, apart time.Duration, ask func() (boot, mono time.Durati
 				break
 			}
 		}
-		if after-mono <= maxMove { // else this goroutine was held up in between, and what is known may be too little
+		if after-mono <= maxMove { // else this goroutine was held up in between, and the known time may be too little
 			c.last.Store(&check{mono, apart})
 		}
 		return max(boot, mono+time.Duration(c.suspended.Load()))

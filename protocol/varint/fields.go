@@ -29,7 +29,7 @@ func Decode(r *Reader, fields func(*Fields)) { fields(&Fields{r: r}) }
 // Reading reports whether fields are read, and not appended.
 func (f *Fields) Reading() bool { return f.r != nil }
 
-// Fail marks what is read as damaged.
+// Fail marks the record being read as damaged.
 func (f *Fields) Fail() {
 	if f.r != nil {
 		f.r.Fail()
