@@ -45,8 +45,8 @@ const (
 	chartFooter   = 54.0
 )
 
-// Lines are told apart by colours, with the common kinds of colour blindness too, and by their
-// dashes when printed.
+// Lines differ in colours, with the common kinds of colour blindness too, and in their dashes when
+// printed.
 var (
 	colours = []string{"#2f81f7", "#e0823d", "#2da37a", "#c45ab3", "#b59a2a", "#6e7fd1"}
 	dashes  = []string{"none", "7 3", "2 3", "9 3 2 3", "4 2", "1 2"}

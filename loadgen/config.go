@@ -43,7 +43,7 @@ type Config struct {
 	Keys int
 
 	// Skew is the exponent of the zipf distribution by which names are chosen: 0 chooses all alike,
-	// 0.99 is what caches see.
+	// 0.99 is typical of caches.
 	Skew float64
 
 	// Watchers is the number of watchers over all names, in scenarios that watch.
@@ -65,20 +65,20 @@ type Config struct {
 	// Rate of an open loop, operations a second; 0 is a closed loop.
 	Rate float64
 
-	// WarmUp goes before what is measured. Operations that end in it are not counted.
+	// WarmUp precedes the measurement. Operations that end in it are not counted.
 	WarmUp time.Duration
 
-	// Duration of what is measured; 0 is as long as Operations take.
+	// Duration of the measurement; 0: as long as Operations take.
 	Duration time.Duration
 
-	// Operations, if not 0, ends the run after so many, those of the warm-up included.
+	// Operations, if not 0, ends the run after that number, the warm-up's included.
 	Operations uint64
 
 	// Patience is how long operations may take to end after Duration; default 10 s. Those that do
 	// not are errors with the code "unanswered".
 	Patience time.Duration
 
-	// Seed of what is drawn at random; the same seed draws the same names.
+	// Seed of the random draws; the same seed draws the same names.
 	Seed uint64
 
 	// Metrics is host:port of the instance's metrics and profiles, its admin endpoint; with it, the
@@ -93,14 +93,14 @@ type Config struct {
 type Progress struct {
 	Preparing  bool          // nothing runs yet: sessions start, names are made
 	WarmingUp  bool          // nothing counts yet
-	Elapsed    time.Duration // of what is measured
-	Duration   time.Duration // 0 when it is not known
+	Elapsed    time.Duration // of the measurement
+	Duration   time.Duration // 0: unknown
 	Operations uint64        // warm-up included
 	Rate       float64       // over the last second
 	Errors     uint64
 }
 
-// Check says what is wrong with a load, as far as that can be known without running it.
+// Check returns the faults of a load that can be found without running it.
 func (c *Config) Check() error {
 	if c.Scenario == nil || c.Target == nil {
 		return fmt.Errorf("a load needs a scenario and a target")

@@ -205,7 +205,7 @@ func (w *discoveryWorkload) observe(s *service, generations []uint32, joined boo
 	}
 }
 
-// Rate is that of the churn.
+// Rate returns the rate of the churn, a second.
 func (w *discoveryWorkload) Rate() float64 { return float64(len(w.members)) * w.c.Churn / 100 / 60 }
 
 // Drain waits until the watchers have seen everything.

@@ -10,13 +10,13 @@
 //	})
 //	err = result.WriteTable(os.Stdout)
 //
-// # What is measured
+// # The measurement
 //
 // In a closed loop each caller begins its next operation when the last one has ended: the highest
-// rate that so many callers reach, and latencies at that rate. In an open loop operations begin at
-// a fixed rate, whether earlier ones have ended or not, and a latency counts from the moment the
-// operation was to begin: what a stalled server makes wait is counted in full, although it was
-// never sent (coordinated omission).
+// rate that the callers reach, and latencies at that rate. In an open loop operations begin at a
+// fixed rate, whether earlier ones have ended or not, and a latency counts from the moment the
+// operation was to begin: a wait caused by a stalled server is counted in full, although the
+// operation was never sent (coordinated omission).
 //
 // The CPU that this process used, the client library included, is part of the result.
 //

@@ -14,8 +14,8 @@ import (
 // startConcurrency bounds how many connections and sessions are made at a time.
 const startConcurrency = 64
 
-// Env is what a scenario builds its workload from: the load's configuration, connections,
-// sessions, names. It closes what it gave.
+// Env has the parts from which a scenario builds its workload: the load's configuration,
+// connections, sessions, names. It closes the parts that it gave out.
 type Env struct {
 	Config
 	prefix    string // of all names of this run
@@ -73,13 +73,13 @@ func (e *Env) callerCount() int {
 	return e.Callers
 }
 
-// setConnections settles the number of connections, when the load does not say, for so many
-// watchers: an instance bounds the streams of a connection.
+// setConnections sets the number of connections, unless the load does, for this many watchers: an
+// instance bounds the streams of a connection.
 func (e *Env) setConnections(watchers int) {
 	e.Connections = cmp.Or(e.Connections, max(4, (watchers+999)/1000))
 }
 
-// names gives the names of the scenario; def is how many if the load does not say.
+// names returns the names of the scenario; def is their number unless the load has one.
 func (e *Env) names(def int) nameSet {
 	e.Keys = cmp.Or(e.Keys, def)
 	e.keys = e.Keys
@@ -108,7 +108,7 @@ func (e *Env) recorder() *sharedRecorder {
 
 func (e *Env) sessionCount(def int) int { return cmp.Or(e.Sessions, def) }
 
-// acquirers starts n sessions, and prepares each of so many callers to acquire with one of them.
+// acquirers starts the sessions, and prepares each of n callers to acquire with one of them.
 func (e *Env) acquirers(
 	ctx context.Context, n, sessions int, what string, limit uint64,
 ) ([]Acquirer, []Session, error) {
@@ -225,7 +225,7 @@ func (p *connPool) close(ctx context.Context) {
 }
 
 // deleteNames removes names as far as possible, also when some keepers have lost their sessions.
-// Only the server's list shows what stays behind.
+// Only the server's list shows the remaining ones.
 func deleteNames(ctx context.Context, keepers []CanStore, list []string) {
 	_ = Parallel(ctx, len(list), func(ctx context.Context, i int) error {
 		for k := range keepers {
@@ -279,7 +279,7 @@ func Parallel(ctx context.Context, n int, fn func(ctx context.Context, i int) er
 	return first
 }
 
-// closeTimeout bounds what is done to leave nothing behind.
+// closeTimeout bounds the clean-up after a run.
 const closeTimeout = 30 * time.Second
 
 // closeWorkload closes a workload within closeTimeout, even after ctx has ended, and even if
@@ -287,7 +287,7 @@ const closeTimeout = 30 * time.Second
 func closeWorkload(ctx context.Context, w Workload) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	_ = w.Close(ctx) // what stays behind costs the run nothing
+	_ = w.Close(ctx) // the remaining objects cost the run nothing
 }
 
 // readyTimeout is how long nothing may get ready before preparing is given up.

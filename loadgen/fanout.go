@@ -41,7 +41,7 @@ func newFanout(c *Env, writer CanStore, name string, watchers int) *fanout {
 	}
 }
 
-// observe is called by watcher i with what it received; last is the last change it saw. It returns
+// observe is called by watcher i with the received data; last is the last change it saw. It returns
 // the new last.
 func (f *fanout) observe(i int, data []byte, last uint64) uint64 {
 	if len(data) < 8 {

@@ -11,7 +11,7 @@ import (
 )
 
 // nameSet is numbered names. A name is made when it is needed, as a program makes one of an order's
-// number, so that its cost is part of what is measured.
+// number, so that its cost is part of the measurement.
 type nameSet struct {
 	prefix string
 	n      int

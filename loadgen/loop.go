@@ -1,4 +1,4 @@
-// How fast do callers go that wait for each answer, when does a load end, and what is an error?
+// How do closed loops run, when does a load end, and what counts as an error?
 
 package loadgen
 
@@ -13,7 +13,7 @@ import (
 // errUnanswered is the cause that ends operations which outlast the load's patience.
 var errUnanswered = errors.New("no answer within the patience after the load's end")
 
-// loop drives callers until the span ends, so many operations are done, or its context ends.
+// loop drives callers until the span ends, budget operations are done, or its context ends.
 type loop struct {
 	clock   clock
 	span    *span
@@ -128,11 +128,11 @@ func (l *loop) pauseAfterError(ctx context.Context) {
 	}
 }
 
-// clock is what the loops read: nanoseconds since some moment, going on while the machine does.
+// clock is the clock of the loops: nanoseconds since some moment, also while the machine sleeps.
 type clock interface {
 	now() int64
-	// sleepUntil returns at t or soon after. It may return earlier when t is far ahead, so that who
-	// sleeps can see that it shall stop.
+	// sleepUntil returns at t or soon after. It may return earlier when t is far ahead, so that the
+	// caller can see that it shall stop.
 	sleepUntil(t int64)
 }
 

@@ -1,4 +1,4 @@
-// What does an instance tell of itself?
+// What do an instance's metrics show?
 
 package loadgen
 
@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// maxHTTPBody bounds what is read of a page, in bytes.
+// maxHTTPBody bounds the part of a page that is read, in bytes.
 const maxHTTPBody = 64 << 20
 
-// httpClient keeps no connection: it would be one more of those that are counted.
+// httpClient keeps no connection: it would add to the counted ones.
 var httpClient = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // HTTPGet reads a page of a server; anything but 200 is an error.
@@ -65,8 +65,8 @@ func sumMetrics(page []byte) map[string]float64 {
 	return sums
 }
 
-// collectGarbage makes the instance at an address for operators collect its garbage, so that memory
-// means what is in use.
+// collectGarbage makes the instance at an address for operators collect its garbage, so that its
+// memory is memory in use.
 func collectGarbage(ctx context.Context, addr string) error {
 	_, err := HTTPGet(ctx, "http://"+addr+"/debug/pprof/heap?gc=1")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // pace gives out the moments at which operations are to begin, at a fixed rate, whatever becomes of
 // them. When all callers are busy it falls behind and then gives out the moments that have passed,
-// unchanged, so that the wait is part of what is measured.
+// unchanged, so that the wait is part of the measurement.
 func (l *loop) pace(ctx context.Context, tickets chan<- int64) {
 	defer close(tickets)
 	begin := l.begin

@@ -48,10 +48,10 @@ func (r *Result) WritePlot(w io.Writer) error {
 	return err
 }
 
-// nines is how percentiles are spread along an axis: each further nine takes the same room.
+// nines returns a percentile's place on an axis: each further nine takes the same room.
 func nines(share float64) float64 { return -math.Log10(1 - share) }
 
-// percentiles are the ticks for so many values: beyond one in so many there is nothing to see.
+// percentiles returns the ticks for n values: further nines would have less than one value.
 func percentiles(n uint64) []tick {
 	ticks := []tick{{0, "0"}, {nines(.5), "50"}, {1, "90"}}
 	label := "99"
@@ -111,7 +111,7 @@ func (t *Throughput) chart() chart {
 	return c
 }
 
-// roundSteps are round values from 0 until end is reached, in at most so many steps and one more.
+// roundSteps returns round values from 0 until end is reached, in at most most steps and one more.
 func roundSteps(end float64, most int) (list []float64) {
 	step := math.Pow(10, math.Floor(math.Log10(end/float64(most))))
 	for _, s := range []float64{1, 2, 5, 10} {

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// span is what is measured of a run: [from, until) by the run's clock. until is 0 while the end is
+// span is the measured part of a run: [from, until) by the run's clock. until is 0 while the end is
 // not known.
 type span struct {
 	from  atomic.Int64
@@ -19,7 +19,7 @@ type span struct {
 // afterWarmUp is a time that lies after every warm-up.
 const afterWarmUp = math.MaxInt64
 
-// Recorder counts what one goroutine does. Nothing in it is shared but the two counters that the
+// Recorder counts the work of one goroutine. Nothing in it is shared but the two counters that the
 // progress line reads, so recording costs no more than the memory it touches, and that is little:
 // with a thousand callers none of it is in the processor's cache when its turn comes. So durations
 // are kept next to the counters first, and go to the histogram many at a time.
@@ -51,7 +51,7 @@ func newRecorder(s *span, series, op int) *Recorder {
 	return &Recorder{span: s, op: op, hists: make([]histogram, series), codes: map[string]uint64{}, ends: math.MinInt64}
 }
 
-// Note counts a duration in one of the scenario's series. now is when it ended.
+// Note counts a duration in one of the scenario's series. It ended at now.
 func (r *Recorder) Note(series int, now, d int64) {
 	if now >= r.span.from.Load() {
 		r.hists[r.base+series].add(d)

@@ -16,7 +16,7 @@ type Result struct {
 	Target      string    `json:"target"`
 	Loop        string    `json:"loop"`                 // closed or open
 	AskedRate   float64   `json:"asked_rate,omitempty"` // of an open loop, operations a second
-	Started     time.Time `json:"started_at"`           // of what is measured
+	Started     time.Time `json:"started_at"`           // start of the measurement
 	Interrupted bool      `json:"interrupted"`
 
 	Callers     int     `json:"callers"`
@@ -95,7 +95,7 @@ func newSeries(name string, c *histogram) Series {
 	return s
 }
 
-// gather merges what all recorders counted.
+// gather merges the counts of all recorders.
 func gather(c *Env, l *loop, rest *Recorder) *Result {
 	cfg := &c.Config
 	r := &Result{

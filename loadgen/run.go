@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// Run puts the load on its target and returns the result. When ctx ends first, the result is of
-// what was done until then, and says so. Errors are of what could not be prepared, or of the
-// server's admin endpoint; those of operations are in the result.
+// Run puts the load on its target and returns the result. When ctx ends first, the result covers
+// the run until then, and says so. Errors are of the preparation, or of the server's admin
+// endpoint; those of operations are in the result.
 func Run(ctx context.Context, cfg Config) (_ *Result, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func Run(ctx context.Context, cfg Config) (_ *Result, err error) {
 		if sampled && !interrupted {
 			sessions := c.sessions
 			if len(l.callers) > 0 {
-				sessions = 0 // with operations, those are what costs
+				sessions = 0 // with operations, those are the cost
 			}
 			r.Server = newServerCost(samples.before, samples.begin, samples.end, sessions, r.Operations)
 		}

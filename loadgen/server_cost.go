@@ -53,8 +53,8 @@ func takeSample(ctx context.Context, addr string) (sample, error) {
 	return s, nil
 }
 
-// newServerCost puts three looks together: before the sessions started, when what is measured
-// began, and at its end.
+// newServerCost combines three samples: before the sessions started, at the begin of the
+// measurement, and at its end.
 func newServerCost(before, begin, end sample, sessions int, operations uint64) *ServerCost {
 	seconds := end.at.Sub(begin.at).Seconds()
 	c := &ServerCost{Memory: end.resident, MemoryBefore: before.resident}

@@ -34,7 +34,7 @@ func (w *idleWorkload) Drain(_ context.Context, rec *Recorder) {
 	}
 }
 
-// Close ends the sessions one by one: closing their connections would not wait for so many.
+// Close ends the sessions one by one: closing their connections would not wait for all of them.
 func (w *idleWorkload) Close(ctx context.Context) error {
 	return Parallel(ctx, len(w.sessions), func(ctx context.Context, i int) error { return w.sessions[i].Close(ctx) })
 }

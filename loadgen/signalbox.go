@@ -16,7 +16,7 @@ import (
 
 // Signalbox is this project's server as a target, through its SDK.
 type Signalbox struct {
-	// Client says how to reach it. Each connection is a client of its own.
+	// Client configures the connections. Each connection is a client of its own.
 	Client client.Config
 
 	// Node is the path of the coordination node; default /default.
@@ -30,12 +30,12 @@ type Signalbox struct {
 	SessionEach bool
 }
 
-// Name says what it is and where.
+// Name returns the name and the endpoints, for people.
 func (t *Signalbox) Name() string { return "signalbox at " + strings.Join(t.Client.Endpoints, ",") }
 
 func (t *Signalbox) node() string { return cmp.Or(t.Node, "/default") }
 
-// Open makes a client.
+// Open returns a new client.
 func (t *Signalbox) Open(ctx context.Context) (Conn, error) {
 	if t.SessionEach {
 		s, err := client.OpenSession(ctx, t.Client, t.node(), t.sessionOptions()...)

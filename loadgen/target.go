@@ -9,7 +9,7 @@ import (
 
 // Target is a system under load. Implementations are safe for concurrent use.
 type Target interface {
-	// Name for people: what it is and where.
+	// Name for people: the system and its address.
 	Name() string
 
 	// Open makes a connection.
@@ -21,7 +21,7 @@ type Target interface {
 
 // Conn is a connection.
 type Conn interface {
-	// Session starts a session: an identity that holds what it acquires until it ends.
+	// Session starts a session: an identity that holds its semaphores until it ends.
 	Session(ctx context.Context) (Session, error)
 
 	// Close ends the sessions too.
@@ -30,7 +30,7 @@ type Conn interface {
 
 // CanObserve: connections that can watch without a session. Watchers of streams have none there.
 type CanObserve interface {
-	// Observer stands for the connection. It does what needs no session.
+	// Observer stands for the connection. It does work that needs no session.
 	Observer(ctx context.Context) (Session, error)
 }
 
@@ -41,7 +41,7 @@ type Session interface {
 	Close(ctx context.Context) error
 }
 
-// AcquireOptions is how something is acquired.
+// AcquireOptions are the options of an acquire.
 type AcquireOptions struct {
 	// Limit of the semaphore, made with it when it is missing; 0 is a lock.
 	Limit uint64
@@ -57,7 +57,7 @@ type Lease interface {
 
 // CanAcquire: locks and counting semaphores.
 type CanAcquire interface {
-	// Acquirer prepares acquiring, so that what is the same for all operations of a caller is made
+	// Acquirer prepares acquiring, so that the parts common to all operations of a caller are made
 	// once.
 	Acquirer(h AcquireOptions) Acquirer
 }
@@ -77,14 +77,14 @@ type CanStore interface {
 	Write(ctx context.Context, name string, data []byte) error
 }
 
-// CanRead: reading what is known of a name.
+// CanRead: reading the state of a name.
 type CanRead interface {
 	// Reader prepares reading: strict sees every change that was acknowledged before it began,
 	// relaxed may be a little old.
 	Reader(strict bool) Reader
 }
 
-// Reader reads, and forgets what it read.
+// Reader reads, and drops the result.
 type Reader interface {
 	Read(ctx context.Context, name string) error
 }
@@ -117,8 +117,8 @@ type CanDiscover interface {
 	Members(ctx context.Context, service string, ready func(), notify func(joined bool, data []byte)) error
 }
 
-// AcquirerFunc, LeaseFunc and ReaderFunc make functions what a target gives: an Acquirer, a Lease
-// by its release, a Reader.
+// AcquirerFunc, LeaseFunc and ReaderFunc make functions the objects of a target: an Acquirer, a
+// Lease by its release, a Reader.
 type (
 	AcquirerFunc func(ctx context.Context, name string) (Lease, error)
 	LeaseFunc    func(ctx context.Context) error
@@ -137,7 +137,7 @@ func (f ReaderFunc) Read(ctx context.Context, name string) error { return f(ctx,
 // CanReportLiveness: sessions that know whether they still are.
 type CanReportLiveness interface{ Alive() bool }
 
-// sessionsAs gives the sessions of a target as what a scenario needs them to be.
+// sessionsAs returns the sessions of a target as the type that a scenario needs.
 func sessionsAs[T any](t Target, what string, sessions []Session) ([]T, error) {
 	out := make([]T, len(sessions))
 	for i, s := range sessions {

@@ -1,4 +1,4 @@
-// What CPU does this process use, where nobody tells?
+// How much CPU does this process use, where the system does not report it?
 
 //go:build !unix
 

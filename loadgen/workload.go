@@ -1,4 +1,4 @@
-// Which scenarios are there, and what is one?
+// Which scenarios are there?
 
 package loadgen
 
@@ -19,8 +19,8 @@ type Scenario struct {
 	// Operation is the place in Series of the operation as a whole, which the loop measures.
 	Operation int
 
-	// Build makes what the callers need: sessions, names, watchers. The Env closes what
-	// it gave.
+	// Build makes the callers' objects: sessions, names, watchers. The Env closes those that it
+	// gave out.
 	Build func(ctx context.Context, c *Env) (Workload, error)
 }
 
@@ -29,8 +29,8 @@ type Workload interface {
 	// Callers are those who act; none when it is enough that time passes.
 	Callers() []Caller
 
-	// Close ends what Build started, and removes the names it made. It is called when no caller
-	// acts any more.
+	// Close ends the objects that Build started, and removes the names it made. It is called when
+	// no caller acts any more.
 	Close(ctx context.Context) error
 }
 
