@@ -1,4 +1,4 @@
-// Which report is the baseline, and what does COMPARISON.md show of it?
+// Which report is the baseline, and which of its figures does COMPARISON.md show?
 
 package bench
 
@@ -20,8 +20,8 @@ const (
 	peersEnd   = "<!-- end of measured -->\n"
 )
 
-// adoptCommand makes a report the baseline: what later runs are compared with, and what COMPARISON.md
-// shows. A measurement that failed has no figure, and the pages say why: the others still are true.
+// adoptCommand makes a report the baseline, with which later runs are compared, and which
+// COMPARISON.md shows. A failed measurement has no figure, and the pages name the reason.
 func adoptCommand(args []string) error {
 	r, err := readReport(args, "adopt")
 	if err != nil {

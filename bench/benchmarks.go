@@ -16,7 +16,7 @@ type benchmark struct {
 	name     string
 	subjects []string
 	slow     bool // takes long, and compares with nothing that drifts: a few rounds are enough
-	turns    bool // its bars are nearer than what a machine drifts in a visit: Settings.Turns short visits make a round
+	turns    bool // its bars are nearer than a machine's drift in a visit: a round is Settings.Turns short visits
 	run      func(ctx context.Context, v *trial) error
 }
 
@@ -137,7 +137,7 @@ func measureWatches(ctx context.Context, v *trial) error {
 const spareFiles = 2000
 
 // measureOwnWatchers is measureWatches with a connection for each watcher. Where open files do not
-// allow so many, some connections carry two watchers.
+// suffice, some connections carry two watchers.
 func measureOwnWatchers(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, OwnWatchers, func(s *Server, plan Plan) error {
 		for _, x := range []struct {
@@ -176,9 +176,9 @@ func fanOut(ctx context.Context, v *trial, s *Server, plan Plan, metric string, 
 	return o, nil
 }
 
-// measureCluster measures pairs, one caller, hand-offs and reads on three servers. What is measured
-// is what three copies cost on one machine: whatever the three servers and the load do comes out of
-// the same cores and the same disk. On three machines each would have its own.
+// measureCluster measures pairs, one caller, hand-offs and reads on three servers. The result is
+// the cost of three copies on one machine: the three servers and the load share its cores and its
+// disk. On three machines each would have its own.
 func measureCluster(ctx context.Context, v *trial) error {
 	system, ok := v.system.(ClusterSystem)
 	if !ok {

@@ -58,8 +58,8 @@ var faults = []fault{
 	{"stop", "SIGTERM, a planned stop", sends(syscall.SIGTERM), startAgain},
 }
 
-// RunFailover measures how long writers wait when the server that leads is taken away, of all
-// systems in turn. hosts may be nil: nothing is cut off then.
+// RunFailover measures how long writers wait when the leading server is taken away, of all systems
+// in turn. hosts may be nil: then no server is cut off.
 func RunFailover(
 	ctx context.Context, systems []FailoverSystem, c FailoverConfig, hosts *Hosts, root string, log io.Writer,
 ) (*Record, error) {
@@ -91,7 +91,7 @@ func RunFailover(
 	})
 }
 
-// wants reports whether a fault is to be measured.
+// wants reports whether to measure a fault.
 func (c FailoverConfig) wants(name string) bool {
 	return len(c.Only) == 0 || slices.Contains(c.Only, name)
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// measureIdle measures memory and CPU: first of the server alone, then with sessions that do
-// nothing but live, on connections of their own and on shared ones, each on a server of its own.
-// Memory is what the system counts as resident, after the server has collected its garbage; the
-// sockets' memory in the kernel is not in it.
+// measureIdle measures memory and CPU: first of the server alone, then with idle sessions, on
+// connections of their own and on shared ones, each on a server of its own. Memory is the resident
+// memory of the process, after the server has collected its garbage, without the sockets' memory in
+// the kernel.
 func measureIdle(ctx context.Context, v *trial) error {
 	var aloneCPU float64
 	shares := true // its sessions may share connections
@@ -76,7 +76,7 @@ type idleUse struct {
 }
 
 // watchIdle leaves a server alone for the delay, then watches it for the length. With a length of 0
-// it tells the memory only.
+// it returns the memory only.
 func watchIdle(ctx context.Context, s *Server, delay, length time.Duration) (idleUse, error) {
 	if err := pause(ctx, delay); err != nil {
 		return idleUse{}, err
@@ -106,8 +106,8 @@ type idleSessions struct {
 	sessions []loadgen.Session
 }
 
-// openIdleSessions opens n sessions as planned, as many at a time as loadgen.Parallel does. What it
-// returns is to be closed, with an error too.
+// openIdleSessions opens n sessions as planned, as many at a time as loadgen.Parallel does. The
+// caller closes the result, also after an error.
 func openIdleSessions(ctx context.Context, plan Plan, n int) (*idleSessions, error) {
 	conns := plan.Connections
 	if conns == loadgen.Each {
@@ -136,7 +136,7 @@ func openIdleSessions(ctx context.Context, plan Plan, n int) (*idleSessions, err
 	return c, err
 }
 
-// checkAlive fails when sessions are over: what does not live costs nothing.
+// checkAlive returns an error if sessions have ended: an ended session costs nothing.
 func (c *idleSessions) checkAlive() error {
 	dead := 0
 	for _, s := range c.sessions {

@@ -22,7 +22,7 @@ import (
 // that only compare do not need.
 const echoMessage = 64
 
-// RaftLimit is bare dragonboat as a System: what the log alone takes. Binary is the program of
+// RaftLimit is bare dragonboat as a System: the cost of the log alone. Binary is the program of
 // bench/cmd.
 type RaftLimit struct{ Binary string }
 
@@ -76,7 +76,7 @@ func limitVersion(ctx context.Context, binary, module string) (string, error) {
 	return string(out), nil
 }
 
-// EchoLimit is a bare gnet echo as a System: what the event loop and the system calls alone take.
+// EchoLimit is a bare gnet echo as a System: the cost of the event loop and the system calls alone.
 // Binary is the program of bench/cmd.
 type EchoLimit struct{ Binary string }
 

@@ -1,4 +1,4 @@
-// What does a load reach on a server, and what does the server use for it?
+// How fast is a load on a server, and how much CPU and memory does the server use?
 
 package bench
 
@@ -30,9 +30,9 @@ func (o *outcome) ms(series string, percent float64) float64 {
 	return 0
 }
 
-// load runs a scenario on a server, and looks at what the server uses from the end of the warm-up
-// on. A load in which a server answered nothing, or answered more than one in a hundred operations
-// with an error, fails: its rate would say nothing.
+// load runs a scenario on a server, and measures the server's use from the end of the warm-up on. A
+// load in which a server answered nothing, or answered more than one in a hundred operations with
+// an error, fails: its rate would be worthless.
 func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string, c loadgen.Config) (*outcome, error) {
 	var err error
 	if c.Scenario, err = loadgen.Find(scenario); err != nil {
@@ -92,8 +92,7 @@ func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string,
 	return o, nil
 }
 
-// recordPairs records a load of pairs under a name: its rate, its latency, and what the server
-// used.
+// recordPairs records a load of pairs under a name: its rate, its latency, and the server's use.
 func (v *trial) recordPairs(name string, o *outcome) {
 	v.record(name, o.Rate)
 	v.record(name+"-p50", o.ms("pair", 50))

@@ -1,4 +1,4 @@
-// On what machine was a run made?
+// On which machine was a run made?
 
 package bench
 
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Machine is where a run was made.
+// Machine is the machine of a run.
 type Machine struct {
 	Cores  int     `json:"cores"`
 	CPU    string  `json:"cpu"`
@@ -52,7 +52,7 @@ func ThisMachine(dir string) (Machine, error) {
 const tick = 10 * time.Millisecond
 
 // machineCPU returns the CPU time of all programs and the system since the machine's start; 0 where
-// nobody tells.
+// it is unknown.
 func machineCPU() time.Duration {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -65,8 +65,8 @@ func machineCPU() time.Duration {
 	return time.Duration(n[0]+n[1]+n[2]+n[5]+n[6]) * tick
 }
 
-// fsyncProbe appends and syncs for a moment. A disk on which this costs nothing is none, and a
-// comparison of durable servers on it says nothing.
+// fsyncProbe appends and syncs for a moment. If this costs nothing, dir is on no real disk, and a
+// comparison of durable servers there is worthless.
 func fsyncProbe(dir string) (float64, error) {
 	f, err := os.Create(filepath.Join(dir, "fsync-probe"))
 	if err != nil {

@@ -41,7 +41,7 @@ func (r Rounds) MarshalJSON() ([]byte, error) {
 	return append(b, ']'), nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (r *Rounds) UnmarshalJSON(b []byte) error {
 	var list []*float64
 	if err := json.Unmarshal(b, &list); err != nil {

@@ -4,8 +4,8 @@ package bench
 
 import "slices"
 
-// The systems that are compared. Two of them show what is physically possible: the raft engine alone,
-// and the event loop alone.
+// The compared systems. Two of them show physical limits: the raft engine alone, and the event loop
+// alone.
 const (
 	Signalbox  = "signalbox"
 	Etcd       = "etcd"
@@ -25,8 +25,8 @@ type Metric struct {
 	Text string // for people
 	Unit Unit
 
-	// Kept is the metric that shows whether a rate was kept at which this was measured: what a
-	// system does that falls behind is no figure.
+	// Kept is the metric that shows whether the rate of this measurement was kept: a system that
+	// falls behind has no figure.
 	Kept string
 }
 

@@ -1,4 +1,4 @@
-// How is a server's process started and stopped, and what does it use?
+// How is a server's process started and stopped, and how much CPU and memory does it use?
 
 package bench
 
@@ -20,21 +20,21 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second // a server may take so long until it answers
-	stopTimeout  = 10 * time.Second // and so long to stop when told, before it is killed
+	startTimeout = 60 * time.Second // until a server answers
+	stopTimeout  = 10 * time.Second // until it ends by itself; then it is killed
 	logTail      = 600              // bytes of a server's last words in an error
 )
 
-// Process is a server that is measured. It runs alone in a process of its own, so that its
-// memory and CPU can be told from the load's.
+// Process is a server under measurement. It runs alone in a process of its own, so that its memory
+// and CPU are distinct from the load's.
 type Process struct {
 	cmd  *exec.Cmd
 	log  string
 	done chan struct{} // closed when it has ended
 	once sync.Once
 
-	// Collect, if not nil, makes the server collect its garbage, so that what it holds can be told
-	// from what it has thrown away.
+	// Collect, if not nil, makes the server collect its garbage, so that its memory is memory in
+	// use.
 	Collect func(ctx context.Context) error
 }
 
@@ -82,7 +82,7 @@ func (p *Process) lastOutput() string {
 	return string(bytes.TrimSpace(b))
 }
 
-// Stop tells the server to stop, waits, and kills it if it does not.
+// Stop signals the server to stop, waits, and kills it if it does not.
 func (p *Process) Stop() {
 	p.once.Do(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -117,7 +117,7 @@ type Usage struct {
 
 var errNoProc = errors.New("this system does not tell what a process uses; run on Linux")
 
-// Usage asks the system. Only Linux tells.
+// Usage asks the system. Only Linux answers.
 func (p *Process) Usage() (Usage, error) {
 	var u Usage
 	b, err := p.proc("stat")
@@ -171,7 +171,7 @@ func FreeAddresses(n int) ([]string, error) {
 	return list, nil
 }
 
-// Get asks a server's HTTP page and forgets what it says; anything but 200 is an error.
+// Get reads a server's HTTP page and drops the body; any status but 200 is an error.
 func Get(ctx context.Context, url string) error {
 	_, err := loadgen.HTTPGet(ctx, url)
 	return err

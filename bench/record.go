@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Record is a measurement that is no comparison in rounds: what was done, and what was seen.
+// Record is a measurement other than a comparison in rounds: the procedure and the observations.
 type Record struct {
 	Begun   time.Time
 	Took    time.Duration
 	Machine Machine
 	Version string
 	Test    string
-	Text    string // what was done, a paragraph
+	Text    string // the procedure, a paragraph
 	Facts   []Fact
 }
 
-// Fact is something that was seen.
+// Fact is an observation.
 type Fact struct {
 	Text  string
 	Value float64

@@ -25,7 +25,7 @@ type Report struct {
 	Format int       `json:"format"`
 	Begun  time.Time `json:"begun"`
 	Took   float64   `json:"took_seconds"`
-	// what other programs used during the run; anything but next to nothing spoils the figures
+	// other programs' use during the run; anything but next to nothing spoils the figures
 	Others       float64           `json:"others_cores"`
 	Machine      Machine           `json:"machine"`
 	Versions     map[string]string `json:"versions"` // by subject
@@ -41,7 +41,7 @@ type Report struct {
 // Missing is a system that was not measured.
 type Missing struct {
 	Subject string `json:"subject"`
-	Why     string `json:"why"` // and what to install
+	Why     string `json:"why"` // and the program to install
 }
 
 // Failure is a measurement that gave no figure.

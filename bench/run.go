@@ -1,4 +1,4 @@
-// In which order are systems measured, and what becomes of those that fail?
+// In which order are systems measured, and how are failures handled?
 
 package bench
 
@@ -16,8 +16,8 @@ import (
 // maxOtherLoad is the part of the machine that others may use before the report says so.
 const maxOtherLoad = 0.05
 
-// Run compares. What fails is in the report and in its Err; the error of Run itself is of what kept
-// it from beginning, or of ctx.
+// Run compares. Failed measurements are in the report and in its Err; Run's own error is of a cause
+// that kept it from beginning, or of ctx.
 func Run(ctx context.Context, s Settings) (*Report, error) {
 	s.Dir = cmp.Or(s.Dir, ".")
 	dir, err := os.MkdirTemp(s.Dir, ".bench-")

@@ -15,7 +15,7 @@ import (
 
 // Server is a running System: one process, or several that are one cluster.
 type Server struct {
-	// Plan says how a kind of work is best done on it.
+	// Plan returns the best way to do a kind of work on it.
 	Plan func(w Workload) (Plan, error)
 
 	// WaitReady waits until all servers of a cluster are there and nothing is left to do. Leader is

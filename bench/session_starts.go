@@ -33,8 +33,8 @@ func measureSessionStarts(ctx context.Context, v *trial) error {
 	})
 }
 
-// startSessions starts n sessions on new connections, and tells how long that took and what CPU the
-// server used. It closes them before it returns.
+// startSessions starts n sessions on new connections, and returns how long that took and the CPU
+// time that the server used. It closes them before it returns.
 func startSessions(ctx context.Context, s *Server, plan Plan, n int) (took, cpu time.Duration, err error) {
 	before, err := s.Usage()
 	if err != nil {

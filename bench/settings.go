@@ -23,8 +23,8 @@ type Settings struct {
 	// median.
 	Turns int
 
-	// SlowRounds is in how many of them the slow benchmarks are run: what takes long, and compares
-	// with nothing that drifts.
+	// SlowRounds is the number of rounds that include the slow benchmarks: those that take long,
+	// and compare with nothing that drifts.
 	SlowRounds int
 
 	// Sizes of the loads. Stored reports have those of DefaultSettings.
@@ -52,8 +52,8 @@ type Settings struct {
 	Quick bool
 }
 
-// callDeadline is the timeout of each call's context, for each system whose client takes one: what
-// a program would write that is not to hang.
+// callDeadline is the timeout of each call's context, for each system whose client takes one: as a
+// program would set it in order not to hang.
 const callDeadline = 10 * time.Second
 
 // rates of measureRates, pairs a second.

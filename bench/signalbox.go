@@ -72,9 +72,9 @@ func signalboxTarget(endpoints ...string) *loadgen.Signalbox {
 	return &loadgen.Signalbox{Client: client.Config{Endpoints: endpoints}}
 }
 
-// signalboxPlan uses the same few connections for whatever may share one; that is what the SDK is
-// made for. A client of three instances has a connection to each one that leads something: four
-// clients are twelve connections.
+// signalboxPlan uses the same few connections wherever they may be shared; the SDK is made for
+// that. A client of three instances has a connection to each leader: four clients are twelve
+// connections.
 func signalboxPlan(endpoints ...string) func(w Workload) (Plan, error) {
 	return func(w Workload) (Plan, error) {
 		p := Plan{Target: signalboxTarget(endpoints...), Connections: 4}
@@ -96,7 +96,7 @@ func signalboxPlan(endpoints ...string) func(w Workload) (Plan, error) {
 	}
 }
 
-// joinToken is no secret: what it protects lives for seconds on the loopback interface.
+// joinToken is no secret: the cluster that it protects lives for seconds on the loopback interface.
 const joinToken = "the instances of a comparison"
 
 // writeJoinToken writes the token of a cluster's instances into a file of a folder, and returns the
@@ -200,8 +200,8 @@ func waitClusterReady(ctx context.Context, endpoints []string) error {
 	})
 }
 
-// checkReady is an error unless the cluster has so many instances, each shard has its leader and
-// as many voters as the replication factor and the instances allow, and nothing is left to do.
+// checkReady returns an error unless the cluster has this many instances, each shard has its leader
+// and as many voters as the replication factor and the instances allow, and nothing is left to do.
 func checkReady(ctx context.Context, a *admin.Client, instances, factor int) (*admin.Status, error) {
 	s, err := a.Status(ctx)
 	if err != nil {

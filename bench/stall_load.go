@@ -27,14 +27,14 @@ type callStats struct {
 	took    []time.Duration // by each write
 }
 
-// newStallLoad returns a load with so many writers. Its calls end with ctx.
+// newStallLoad returns a load with this many writers. Its calls end with ctx.
 func newStallLoad(ctx context.Context, writers int) *stallLoad {
 	ctx, cancel := context.WithCancel(ctx)
 	return &stallLoad{ctx: ctx, cancel: cancel, began: make([]time.Time, writers)}
 }
 
-// writer calls fn again and again until the load ends or a call fails, so often, or one call after
-// the other if calls take longer.
+// writer calls fn once every period until the load ends or a call fails; if calls take longer, one
+// call after the other.
 func (l *stallLoad) writer(i int, every time.Duration, fn func(ctx context.Context, n int) error) {
 	ctx := l.ctx
 	l.wg.Go(func() {

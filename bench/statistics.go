@@ -32,7 +32,7 @@ func StatOf(values []float64) Stat {
 	return Stat{Median: (v[(n-1)/2] + v[n/2]) / 2, Low: v[0], High: v[n-1], N: n}
 }
 
-// Spread is how far the rounds lie apart, as a part of the median: 0.1 is 10 %.
+// Spread is the distance of the rounds, as a part of the median: 0.1 is 10 %.
 func (s Stat) Spread() float64 {
 	if s.N == 0 || s.Median == 0 {
 		return 0

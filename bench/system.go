@@ -15,8 +15,8 @@ type System interface {
 	// Name is one of the subjects.
 	Name() string
 
-	// Version says what is measured: version, settings that matter, client. Its error is a sentence
-	// that says what is missing and how to get it.
+	// Version describes the measured system: version, settings that matter, client. Its error names
+	// the missing part and how to get it.
 	Version(ctx context.Context) (string, error)
 
 	// Start starts a server that keeps its data in an empty folder, and waits until it answers.
@@ -40,7 +40,7 @@ type ClusterSystem interface {
 type FailoverSystem interface {
 	ClusterSystem
 
-	// StartClusterOn is StartCluster on hosts. The cluster can tell who leads, and whether it is
+	// StartClusterOn is StartCluster on hosts. The cluster reports its leader, and whether it is
 	// whole again.
 	StartClusterOn(ctx context.Context, dir string, hosts *Hosts) (*Server, error)
 }
@@ -53,7 +53,7 @@ type NeedsCallTimeout interface{ CallTimeout() time.Duration }
 type SelfMeasuring interface {
 	System
 
-	// Measure takes about so long. It passes its figures to note.
+	// Measure takes about d. It passes its figures to note.
 	Measure(ctx context.Context, dir string, d time.Duration, note func(metric string, value float64)) error
 }
 
@@ -63,7 +63,7 @@ type Workload int
 // The kinds of work.
 const (
 	LockPairs      Workload = iota // pairs of many callers over few connections
-	SteadyRate                     // pairs at a rate that is far below what it can do
+	SteadyRate                     // pairs at a rate far below the limit
 	OwnConnections                 // pairs of many callers, a connection each, one request at a time on it
 	SingleCaller                   // pairs of one caller
 	Handoffs                       // one lock, many contenders
@@ -83,14 +83,13 @@ const SharedConnections = 20
 // does not choose their number itself.
 const RateConnections = 15
 
-// Plan is how a System does a kind of work best.
+// Plan is the best way for a System to do a kind of work.
 type Plan struct {
 	Target      loadgen.Target
 	Connections int           // how many serve it best, or loadgen.Each
-	WarmUp      time.Duration // beyond the others', for what compiles as it runs
-	Sessions    int           // of IdleOwn, IdleShared, OwnWatchers, SessionStarts: at most so many; 0 is as many as ours has
+	WarmUp      time.Duration // beyond the others', for code that is compiled as it runs
+	Sessions    int           // most of IdleOwn, IdleShared, OwnWatchers, SessionStarts; 0: as many as ours has
 }
 
-// ErrUnsupported is what Plan returns for work that a system has no way to do: its column stays
-// empty.
+// ErrUnsupported is what Plan returns for work that a system cannot do: its column stays empty.
 var ErrUnsupported = errors.New("this system does not do this kind of work")

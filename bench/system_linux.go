@@ -1,4 +1,4 @@
-// What does Linux tell of a process and a disk?
+// What does Linux report about a process and a disk?
 
 package bench
 
@@ -47,8 +47,8 @@ func openFiles() uint64 {
 // procAttr makes a server end with the benchmark, however that ends.
 func procAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }
 
-// processCPU is what all threads of a process have used so far: its CPU clock, whose number Linux
-// makes of the process's.
+// processCPU returns the CPU time that all threads of a process have used: its CPU clock, whose
+// number Linux derives from the process's.
 func processCPU(id int) (time.Duration, error) {
 	const ofProcess = 2 // CPUCLOCK_SCHED, without the bit that means one thread
 	var t unix.Timespec

@@ -1,4 +1,4 @@
-// What is told where there is no Linux? Nothing.
+// What does a system other than Linux report? Nothing.
 
 //go:build !linux
 

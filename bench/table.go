@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// WriteTable writes the report for people, in Markdown: where it was measured, what is
-// missing, the figures.
+// WriteTable writes the report for people, in Markdown: the machine, the missing systems, the
+// figures.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	kind := "Comparison"

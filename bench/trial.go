@@ -21,7 +21,7 @@ type trial struct {
 	dir    string // of a visit, removed after it
 	round  int
 	starts int
-	values map[string][]float64 // by metric, what was measured in this round
+	values map[string][]float64 // by metric, the measured values of this round
 	failed bool
 }
 

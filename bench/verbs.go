@@ -31,8 +31,8 @@ func (c exitCode) Error() string { return "exit code " + strconv.Itoa(int(c)) }
 const errUsage = exitCode(2)
 
 // Command runs a verb of the benchmark program and returns its exit code: 0, 1 when a measurement
-// failed, 2 for a wrong command line. systems are what run compares, given the folder of the
-// binaries.
+// failed, 2 for a wrong command line. systems returns the systems that run compares, given the
+// folder of the binaries.
 func Command(ctx context.Context, args []string, stdout, stderr io.Writer, systems func(bin string) []System) int {
 	err := runVerb(ctx, args, stdout, stderr, systems)
 	var code exitCode

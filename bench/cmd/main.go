@@ -1,11 +1,10 @@
-// Command bench answers: how fast is this project beside what is physically possible? It does
-// without the systems that need large dependencies, and measures clusters. The program of the
-// module bench/peers compares with all.
+// Command bench answers: how close is this project to the limits of the machine? It does without
+// the systems that need large dependencies, and measures clusters. The program of the module
+// bench/peers compares with all.
 //
 // Its verbs are in ../verbs.go, except for limit, which needs the engine and the event loop: bare
-// dragonboat and a bare echo, each in a process of its own. They are built
-// with the versions of this module's go.mod, so the limits are those of the code that signalbox
-// runs.
+// dragonboat and a bare echo, each in a process of its own. They are built with the versions of
+// this module's go.mod, so the limits are those of the code that signalbox runs.
 package main
 
 import (

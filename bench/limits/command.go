@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Command is what the benchmark starts as a server, or has measured, in a process of its own. A
-// server ends with ctx.
+// Command runs a server for the benchmark, or a measurement, in a process of its own. A server ends
+// with ctx.
 func Command(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 {
 		return fmt.Errorf("give raft, echo or version")

@@ -29,9 +29,9 @@ const (
 	messageSize = 64 // bytes of a proposal
 )
 
-// MeasureRaft proposes to a raft group of one replica that keeps its log in dir and does nothing
-// with what is committed. Each proposal is synced to the disk before it is answered, as everywhere
-// in dragonboat.
+// MeasureRaft proposes to a raft group of one replica that keeps its log in dir and ignores
+// committed entries. Each proposal is synced to the disk before it is answered, as everywhere in
+// dragonboat.
 //
 // The engine has the settings that signalbox gives it: one step worker, one log store, and no
 // snapshots. It keeps its log in its own store, with small buffers. Signalbox has an append-only

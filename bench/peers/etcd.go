@@ -1,4 +1,4 @@
-// How does etcd run, and what serves it best?
+// How does etcd run, and which settings serve it best?
 
 package main
 
@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// etcd is one member with its defaults, which sync every commit. Only what would limit a load is
+// etcd is one member with its defaults, which sync every commit. Only limits of the load are
 // lifted: room for the database, and no line of log for each request that is slow on a small
 // machine.
 type etcd struct{ binary string }
@@ -69,8 +69,8 @@ func etcdHealthy(ctx context.Context, client string) error {
 	return bench.Get(ctx, "http://"+client+"/health")
 }
 
-// etcdPlan gives etcd 15 connections where they may be shared: one HTTP/2 connection is what limits
-// it with many callers, and beyond 15 it gets no faster. Each client knows all members.
+// etcdPlan gives etcd 15 connections where they may be shared: one HTTP/2 connection limits it with
+// many callers, and beyond 15 it gets no faster. Each client knows all members.
 func etcdPlan(addrs ...string) func(w bench.Workload) (bench.Plan, error) {
 	return func(w bench.Workload) (bench.Plan, error) {
 		t := &etcdTarget{addrs: addrs, ttl: 60} // the concurrency package's default: keep-alives cost next to nothing

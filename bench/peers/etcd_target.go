@@ -24,7 +24,7 @@ func (t *etcdTarget) Name() string { return "etcd at " + strings.Join(t.addrs, "
 
 func (t *etcdTarget) Code(err error) string { return codeOf(err) }
 
-// codeOf is enough to tell what is slow from what is broken.
+// codeOf returns a code that tells slow operations from broken ones.
 func codeOf(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return "timeout"

@@ -31,9 +31,9 @@ func (t *goRedisTarget) Name() string { return "redis at " + t.addr }
 
 func (t *goRedisTarget) Code(err error) string { return codeOf(err) }
 
-// answerTimeout is for what has no deadline of its own, such as the handshake of a connection that
-// subscribes, and making that connection: 20,000 at once take Redis longer than the package's five
-// seconds. A blocking pop and the messages of a subscription are waited for without it.
+// answerTimeout is for calls without a deadline of their own, such as the handshake of a connection
+// that subscribes, and making that connection: 20,000 at once take Redis longer than the package's
+// five seconds. It does not bound a blocking pop or the wait for messages of a subscription.
 const answerTimeout = 30 * time.Second
 
 var unlockScript = redis.NewScript(unlock)

@@ -1,4 +1,4 @@
-// How does Redis run, and what serves it best?
+// How does Redis run, and which settings serve it best?
 
 package main
 
@@ -15,7 +15,7 @@ import (
 )
 
 // redisServer is Redis with appendfsync always, through one of two clients. It has no replica and
-// no consensus: what it loses with its disk is lost.
+// no consensus: data lost with its disk is lost.
 type redisServer struct{ client string }
 
 func (r *redisServer) Name() string { return r.client }
@@ -38,9 +38,9 @@ func (r *redisServer) Version(ctx context.Context) (string, error) {
 	return "redis-server " + v + ", appendfsync always; go-redis, a request at a time on a connection", nil
 }
 
-// Start turns on the log with a sync for each pass of the event loop, which is one sync for all
-// commands that arrived together, and turns off what would only disturb: no snapshots, no rewriting
-// of the log, no cut of slow subscribers.
+// Start turns on the log with a sync for each cycle of the event loop, which is one sync for all
+// commands that arrived together, and turns off disturbances: no snapshots, no rewriting of the
+// log, no cut of slow subscribers.
 func (r *redisServer) Start(ctx context.Context, dir string) (*bench.Server, error) {
 	p, addr, err := r.start(ctx, dir, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 	if err != nil {

@@ -1,4 +1,4 @@
-// How does ZooKeeper run, and what serves it best?
+// How does ZooKeeper run, and which settings serve it best?
 
 package main
 
@@ -79,7 +79,7 @@ func startZooKeeper(ctx context.Context, dir, addr, class, more string) (*bench.
 	return p, nil
 }
 
-// fourLetters asks a server one of ZooKeeper's words, and returns what it says.
+// fourLetters sends a server one of ZooKeeper's four-letter words, and returns the answer.
 func fourLetters(ctx context.Context, addr, word string) (string, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
