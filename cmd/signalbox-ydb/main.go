@@ -115,8 +115,8 @@ func serve(ctx context.Context, v values, stdout, stderr io.Writer) error {
 	}
 }
 
-// ownAddress is the address that clients are told when none is advertised: the listener's, or the
-// host's name when it listens on all interfaces.
+// ownAddress returns the address for clients when none is advertised: the listener's, or the host's
+// name when it listens on all interfaces.
 func ownAddress(listening net.Addr) ([]string, error) {
 	host, port, err := net.SplitHostPort(listening.String())
 	if err != nil {

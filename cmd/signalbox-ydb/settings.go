@@ -116,7 +116,7 @@ func readSettings(args []string, lookup func(string) (string, bool)) (values, er
 	return v, nil
 }
 
-// serviceVariable matches what Kubernetes and Docker set for a service that is named signalbox-ydb.
+// serviceVariable matches the variables of Kubernetes and Docker for a service named signalbox-ydb.
 var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_ADDR|_PORT|_PROTO)?)?)$`)
 
 // unknownVariables are the variables that look like settings and are none.

@@ -55,9 +55,9 @@ func (o *operations) acquire(m *Ydb_Coordination.SessionRequest_AcquireSemaphore
 	})
 }
 
-// setDeadline has an acquire with a timeout answered at its deadline at the latest. SDKs have a timer
-// of their own for it, which begins before the request arrives. They drop what comes later, and would
-// not know that they hold the semaphore.
+// setDeadline has an acquire with a timeout answered at its deadline at the latest. SDKs have a
+// timer of their own for it, which begins before the request arrives. They drop later answers, and
+// would not know that they hold the semaphore.
 func (o *operations) setDeadline(ctx context.Context, a *acquire, timeout uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,7 +74,7 @@ func (o *operations) setDeadline(ctx context.Context, a *acquire, timeout uint64
 // maxAcquireTimeout is the longest timeout of an acquire that the cluster takes, in milliseconds.
 const maxAcquireTimeout = uint64(24 * time.Hour / time.Millisecond)
 
-// timeLeft is what is left of an acquire's timeout, in milliseconds. late: it was answered already.
+// timeLeft returns the milliseconds left of an acquire's timeout. late: it was answered already.
 func (o *operations) timeLeft(a *acquire, timeout uint64) (left uint64, late bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -86,7 +86,7 @@ func (o *operations) timeLeft(a *acquire, timeout uint64) (left uint64, late boo
 }
 
 // expire answers an acquire at its deadline. While the cluster has not answered at all, the acquire
-// may change what the session holds, and its answer is that of the cluster.
+// may change the session's lease, and gets the cluster's answer.
 func (o *operations) expire(a *acquire) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -216,7 +216,7 @@ func (o *operations) release(m *Ydb_Coordination.SessionRequest_ReleaseSemaphore
 }
 
 // orderPatience is how long a request waits for those of other sessions on its connection and name.
-// It bounds what a session that cannot reach its shard costs the others.
+// It bounds the delay that a session without a reachable shard causes the others.
 const orderPatience = time.Second
 
 // nameOrder is the order in which the requests of one connection on a name take effect: that in which
@@ -230,10 +230,10 @@ type nameKey struct{ node, name string }
 
 // turn is a write, or reads side by side. nameOrder.mu guards it.
 type turn struct {
-	after <-chan struct{} // closed when the turn before is over; nil: there is none
+	after <-chan struct{} // closed when the turn before is over, or nil
 	reads bool
 	open  int           // requests that were not answered
-	over  chan struct{} // closed when there are none
+	over  chan struct{} // closed when open is 0
 }
 
 // join gives a request its place. leave is called once, when it was answered.

@@ -21,7 +21,7 @@ const maxCalls = maxStreams
 // may have.
 const maxLeft = 10_000
 
-// hostCounts counts what each host has.
+// hostCounts counts by host.
 type hostCounts struct {
 	mu    sync.Mutex
 	hosts map[string]int
@@ -50,8 +50,8 @@ type callTable struct{ hostCounts }
 
 func newCallTable() *callTable { return &callTable{hostCounts{hosts: make(map[string]int)}} }
 
-// begin counts a call until end is called, which may be called twice. The error is that of a call
-// too many.
+// begin counts a call until end is called, which may be called twice. The error rejects a call too
+// many.
 func (t *callTable) begin(ctx context.Context) (end func(), err error) {
 	if end = t.add(hostOf(ctx), maxCalls); end == nil {
 		return nil, grpcstatus.Errorf(codes.ResourceExhausted,
@@ -61,7 +61,7 @@ func (t *callTable) begin(ctx context.Context) (end func(), err error) {
 }
 
 // leftTable counts the sessions of each host that have no stream. One more is always kept, for it
-// may hold locks: what a host with too many cannot do is start another.
+// may hold locks: a host with too many only cannot start another.
 type leftTable struct {
 	hostCounts
 	most int

@@ -36,8 +36,8 @@ func connectionBound(limit int, log *slog.Logger) (int, error) {
 	return int(room), nil
 }
 
-// limitedListener accepts connections within the gateway's limits. Others are told the reason, and
-// closed.
+// limitedListener accepts connections within the gateway's limits. It sends others the reason, and
+// closes them.
 type limitedListener struct {
 	net.Listener
 	g *Gateway
@@ -57,13 +57,13 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 			c.kept = l.g.memory.join(func(error) { go c.Close() })
 			c.in = newInbound(c.kept)
 			if l.g.cfg.TLS != nil {
-				return c, nil // what is inside is followed; see loggedTLS
+				return c, nil // loggedTLS follows the decrypted bytes
 			}
 			c.handshakes = l.g.handshakes
 			return followedConn{c, c.in}, nil
 		}
 		l.g.metrics.connectionsRefused.Add(1)
-		if l.g.cfg.TLS == nil { // there is nothing that could be said before a handshake
+		if l.g.cfg.TLS == nil { // before a handshake no reason can be sent
 			_ = nc.SetWriteDeadline(time.Now().Add(time.Second)) // the buffer of a new connection has room
 			_, _ = nc.Write(goAway(why))
 		}
@@ -85,9 +85,9 @@ func goAway(why string) []byte {
 type limitedConn struct {
 	net.Conn
 	release    func()
-	handshakes *handshakeLog // notified of a client that speaks TLS; nil: of none
-	begun      bool          // something has come; the reader's
-	kept       *share        // of the gateway's memory: what came in part
+	handshakes *handshakeLog // notified of a client that speaks TLS, or nil
+	begun      bool          // bytes have arrived; the reader's
+	kept       *share        // of the gateway's memory: partly received messages
 	in         *inbound
 	names      nameOrder
 }
@@ -192,7 +192,7 @@ var errSpeaksTLS = errors.New("the first bytes are a TLS handshake")
 // isTLS reports whether the first bytes of a connection begin a handshake.
 func isTLS(first []byte) bool { return len(first) >= 2 && first[0] == 0x16 && first[1] == 0x03 }
 
-// loggedTLS logs handshakes that fail, and follows what comes on the other connections.
+// loggedTLS logs handshakes that fail, and follows the bytes of the other connections.
 type loggedTLS struct {
 	credentials.TransportCredentials
 	log *handshakeLog

@@ -7,7 +7,7 @@ import (
 )
 
 // setUserTimeout has the kernel close a connection whose client takes nothing for idlePingTimeout.
-// gRPC does so with a *net.TCPConn, and limitedConn is none.
+// gRPC does so only with a *net.TCPConn, which limitedConn is not.
 func setUserTimeout(nc net.Conn) {
 	tcp, ok := nc.(*net.TCPConn)
 	if !ok {

@@ -23,9 +23,9 @@ type discovery struct {
 // wrong ones up to 2 s late.
 const tokenPatience = 3 * time.Second
 
-// ListEndpoints names all gateways. Clients dial what it says. A token that the cluster refuses is
-// refused here too, so that a client learns of it when it connects. If the cluster does not answer in
-// time, the gateways are named: clients connect while it cannot.
+// ListEndpoints names all gateways. Clients dial the result. A token that the cluster refuses is
+// refused here too, so that a client learns of it when it connects. If the cluster does not answer
+// in time, the gateways are named: clients connect while it cannot.
 func (d *discovery) ListEndpoints(
 	ctx context.Context, req *Ydb_Discovery.ListEndpointsRequest,
 ) (*Ydb_Discovery.ListEndpointsResponse, error) {

@@ -39,7 +39,7 @@ import (
 
 // Config is the configuration of a gateway. Cluster.Endpoints, Database and Advertise are required.
 type Config struct {
-	// Cluster says how to reach the cluster. Token is not used: each client shows its own.
+	// Cluster configures the connection to the cluster. Token is not used: clients show their own.
 	Cluster client.Config
 	// Database is the prefix of all paths that clients use, such as /local. It is taken off before
 	// a path reaches the cluster.
@@ -49,10 +49,10 @@ type Config struct {
 	Advertise []string
 	// TLS, if not nil, is the listener's.
 	TLS *tls.Config
-	// MaxMemory bounds what the gateway keeps in memory for all its streams, in bytes: requests,
-	// also those that have come in part, waits, watches, and answers that wait to be read. Beyond
-	// it the stream with the most ends with OVERLOADED, or the connection whose messages in part
-	// are the most. Default: half of GOMEMLIMIT, or 1 GiB without one.
+	// MaxMemory bounds the memory of all streams, in bytes: requests, also partly received ones,
+	// waits, watches, and unread answers. Beyond it the stream with the most ends with OVERLOADED,
+	// or the connection with the most partly received messages. Default: half of GOMEMLIMIT, or 1
+	// GiB without one.
 	MaxMemory int64
 	// MaxConnections is the number of clients' connections; default 10,000, and always at most half
 	// of the files that may be open. More are refused.
@@ -62,8 +62,8 @@ type Config struct {
 	MaxConnectionsPerAddress int
 	// CertificateExpires, if not nil, says when the listener's certificate expires, for metrics.
 	CertificateExpires func() time.Time
-	// Logger gets what operators need to know. Default: nothing is logged. LogDropped is how many of
-	// its lines were dropped, for metrics; nil: none.
+	// Logger gets the log for operators. Default: no log. LogDropped returns how many of its lines
+	// were dropped, for metrics; nil: none.
 	Logger     *slog.Logger
 	LogDropped func() uint64
 }
@@ -76,8 +76,8 @@ const (
 	maxSend    = 64 << 20
 	// maxRequest bounds a request on a session, in bytes.
 	maxRequest = 4 << 20
-	// maxDescription bounds the answer to a describe, in bytes: below maxSend, with room for what
-	// surrounds it.
+	// maxDescription bounds the answer to a describe, in bytes: below maxSend, with room for the
+	// message around it.
 	maxDescription = 60 << 20
 
 	// maxHeaders bounds the headers of a call, in bytes. Tokens and names of methods are kept, and
@@ -193,7 +193,7 @@ func (g *Gateway) Serve(l net.Listener) error {
 func (g *Gateway) Metrics() *Metrics { return &g.metrics }
 
 // Close ends all streams with UNAVAILABLE, and leaves their sessions to the cluster: a client that
-// restores its session at another gateway within its timeout keeps what it holds.
+// restores its session at another gateway within its timeout keeps its semaphores.
 func (g *Gateway) Close() {
 	g.stop()
 	late := time.AfterFunc(closeTimeout, g.server.Stop)
@@ -202,8 +202,8 @@ func (g *Gateway) Close() {
 	g.clusters.Close()
 }
 
-// cluster is what the gateway keeps for a connection to the cluster: the sessions of the clients
-// with its token.
+// cluster is the gateway's state for a connection to the cluster: the sessions of the clients with
+// its token.
 type cluster struct {
 	g *Gateway
 	*gateway.Connection[*cluster]

@@ -11,8 +11,8 @@ import (
 )
 
 // inbound follows the messages that come on one connection. gRPC shows a message when it is whole,
-// each stream's on a goroutine of its own. That tells neither what a client is sending nor which of
-// two streams' messages came first.
+// each stream's on a goroutine of its own. That shows neither the message being received nor which
+// of two streams' messages came first.
 type inbound struct {
 	kept *share // the bytes of long messages, until they were taken; nil: they are not counted
 
@@ -27,7 +27,7 @@ type inbound struct {
 // longMessage is the length from which a message counts before it is whole, in bytes.
 const longMessage = leastUpload
 
-// messageHeadLen is the length of what precedes a message in gRPC: a flag, and its length.
+// messageHeadLen is the length of gRPC's head of a message: a flag, and its length.
 const messageHeadLen = 5
 
 // inStream is a stream whose client may send more.
@@ -54,7 +54,7 @@ func newInbound(kept *share) *inbound {
 	return &inbound{kept: kept, in: frames{skip: prefaceLen}, streams: make(map[uint32]*inStream)}
 }
 
-// received is called with what has come, before gRPC gets it.
+// received is called with received bytes, before gRPC gets them.
 func (i *inbound) received(b []byte) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -83,7 +83,7 @@ func (i *inbound) received(b []byte) {
 	i.count(fresh)
 }
 
-// sent is called with what is sent: a stream that the gateway ends gets no more messages.
+// sent is called with sent bytes: a stream that the gateway ends gets no more messages.
 func (i *inbound) sent(b []byte) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -194,7 +194,7 @@ func (f *follower) next() *arrival {
 	return a
 }
 
-// end takes what will not be read.
+// end discards the messages that will not be read.
 func (f *follower) end() {
 	f.of.mu.Lock()
 	defer f.of.mu.Unlock()
@@ -270,7 +270,7 @@ func streamID(call context.Context) uint32 {
 	return uint32(id.Uint())
 }
 
-// followedConn is a connection without encryption, or what is inside of one with it.
+// followedConn is a connection without encryption, or the inside of one with it.
 type followedConn struct {
 	net.Conn
 	by *inbound
@@ -319,7 +319,7 @@ type frames struct {
 	now  frame
 }
 
-// feed reads what comes next on the connection. It calls payload with the parts of each DATA frame's
+// feed reads the connection's next bytes. It calls payload with the parts of each DATA frame's
 // payload, and end behind each frame.
 func (s *frames) feed(b []byte, payload func(frame, []byte), end func(frame)) {
 	n := min(s.skip, len(b))

@@ -42,10 +42,10 @@ func (l listings) begin(ctx context.Context) (end func(), err error) {
 	}
 }
 
-// listBound counts what a list has so far.
+// listBound counts the entries of a list so far.
 type listBound struct{ names, bytes int }
 
-// add counts a name; what and command say to people what is listed, and how to list all of it.
+// add counts a name; the error names the listed objects, what, and a command to list them all.
 func (b *listBound) add(name, what, command string) error {
 	b.names++
 	b.bytes += len(name)
@@ -114,7 +114,7 @@ func listChildren(
 	return children, nil
 }
 
-// validText replaces what is not UTF-8: names of semaphores may have any bytes, and YDB's may not.
+// validText replaces invalid UTF-8: names of semaphores may have any bytes, and YDB's may not.
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // YDB's DescribeNode has two fields that the Go protobufs do not know yet: the request's

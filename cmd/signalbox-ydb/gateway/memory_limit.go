@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// defaultMemory bounds what the gateway keeps for all streams, in bytes, if the process has no
-	// limit of its own.
+	// defaultMemory bounds the memory of all streams, in bytes, if the process has no limit of its
+	// own.
 	defaultMemory = 1 << 30
 	// memoryShare is the part of the process's limit (GOMEMLIMIT) that may be kept for streams:
 	// messages take more in memory than in their encoded form.
 	memoryShare = 2
-	// pendingCost is about what a request in progress, a wait or a watch takes beside its bytes.
+	// pendingCost is about the bytes of a request in progress, a wait or a watch beside its text.
 	pendingCost = 4 << 10
 )
 
@@ -28,16 +28,16 @@ func memoryBound() int64 {
 	return defaultMemory
 }
 
-// memory counts what the gateway keeps for streams: requests, waits, watches, descriptions, and
-// messages that wait to be read. Each stream has bounds of its own, which do not add up to one for
-// all. Beyond the bound the stream with the most ends, so that a client with many streams that it
-// does not read takes no memory from others.
+// memory counts the memory of streams: requests, waits, watches, descriptions, and unread messages.
+// Each stream has bounds of its own, which do not add up to one for all. Beyond the bound the
+// stream with the most ends, so that a client with many streams that it does not read takes no
+// memory from others.
 type memory struct {
 	most int64
 	shed *atomic.Uint64 // streams that were ended
 
 	mu      sync.Mutex
-	total   int64 // of the streams that were not told to end
+	total   int64 // of the streams that were not asked to end
 	streams map[*share]struct{}
 }
 

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Metrics count what a gateway does. They may be read at any time.
+// Metrics are the gateway's counters. They may be read at any time.
 type Metrics struct {
 	connections   atomic.Int64
 	streams       atomic.Int64
@@ -35,7 +35,7 @@ type Metric struct {
 	Kind string // gauge or counter
 	Help string
 
-	value func(m *Metrics) any // nil of what there is not
+	value func(m *Metrics) any // nil for a part that does not exist
 }
 
 var metrics = []Metric{

@@ -12,20 +12,20 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// given are the settings of a node as YDB's clients gave them. Zero is not given. YDB describes them
-// so, and bounds them only in effect. The cluster bounds what it takes, so it has the bounded ones,
-// and keeps these beside them.
+// given are the settings of a node as YDB's clients gave them; 0: not given. YDB describes them so,
+// and bounds them only in effect. The cluster accepts only bounded ones, so it has those, and keeps
+// these beside them.
 type given struct {
 	selfCheck, grace, read, attach, counters uint32
 }
 
-// givenIn are the settings of a message.
+// givenIn returns the settings of a message.
 func givenIn(c *Ydb_Coordination.Config) given {
 	return given{c.GetSelfCheckPeriodMillis(), c.GetSessionGracePeriodMillis(), uint32(c.GetReadConsistencyMode()),
 		uint32(c.GetAttachConsistencyMode()), uint32(c.GetRateLimiterCountersMode())}
 }
 
-// message is a configuration in YDB's form.
+// message returns a configuration in YDB's form.
 func (g given) message(path string) *Ydb_Coordination.Config {
 	return &Ydb_Coordination.Config{
 		Path:                     path,

@@ -12,13 +12,12 @@ import (
 )
 
 const (
-	// maxQueued bounds what waits for a client that reads slowly, in bytes. Beyond it the stream
-	// ends.
+	// maxQueued bounds the bytes queued for a client that reads slowly. Beyond it the stream ends.
 	maxQueued = 64 << 20
 	// maxReserved bounds the descriptions among them, and a description waits for room. One of
 	// maxDescription bytes fits, and the other messages have the rest.
 	maxReserved = maxDescription + queuedCost
-	// queuedCost is about what a queued message takes beside its encoded form: a Pong has 2 bytes.
+	// queuedCost is about the bytes of a queued message beside its encoded form. A Pong has 2.
 	queuedCost = 256
 	// healthCheck is how often a message that must wait for the session to be renewed is looked at.
 	healthCheck = 20 * time.Millisecond
@@ -199,7 +198,7 @@ func (o *outbox) write() {
 			return
 		}
 		if o.awaitTurn(q) {
-			// After an error the stream is over, and what is left is dropped here.
+			// After an error the stream is over, and the remaining messages are dropped here.
 			_ = o.send(q.m)
 		}
 		if q.after != nil {

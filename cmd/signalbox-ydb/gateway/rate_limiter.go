@@ -191,7 +191,7 @@ var (
 	errCancelAfter      = errors.New("the operation was cancelled after the time in its cancel_after; allow more time, or raise the rate of the resource")
 )
 
-// operationContext ends when the parameters of an operation say so. The cause says which did.
+// operationContext ends by the parameters of an operation. The cause names the parameter.
 func operationContext(ctx context.Context, p *Ydb_Operations.OperationParams) (context.Context, context.CancelFunc) {
 	timeout, cancelAfter := maxAcquire, p.GetCancelAfter().AsDuration()
 	if d := p.GetOperationTimeout().AsDuration(); d > 0 {

@@ -38,8 +38,8 @@ func (s *scheme) MakeDirectory(
 	return &Ydb_Scheme.MakeDirectoryResponse{Operation: op}, err
 }
 
-// RemoveDirectory drops a node that has no nodes below it, no sessions, and none of what a node
-// keeps: semaphores, rollouts, processes, rate limits. DropNode drops one that is in use.
+// RemoveDirectory drops a node without child nodes, sessions, and objects: semaphores, rollouts,
+// processes, rate limits. DropNode drops one that is in use.
 func (s *scheme) RemoveDirectory(
 	ctx context.Context, req *Ydb_Scheme.RemoveDirectoryRequest,
 ) (*Ydb_Scheme.RemoveDirectoryResponse, error) {

@@ -84,7 +84,7 @@ type session struct {
 	timeout time.Duration // the client's
 
 	mu     sync.Mutex
-	stream *stream     // nil: there is none
+	stream *stream     // or nil
 	timer  *time.Timer // runs while there is no stream
 	left   func()      // set with timer: the session does not count any more as one without a stream
 }

@@ -17,8 +17,8 @@ import (
 
 const (
 	// maxInFlight bounds the requests of a stream that are not answered yet, an acquire until it is
-	// queued. It is far above what one session has use for, and keeps a client that floods from
-	// filling the window of all sessions with its token.
+	// queued. It is far above one session's need, and keeps a client that floods from filling the
+	// window of all sessions with its token.
 	maxInFlight = 1024
 	// maxInFlightBytes bounds those requests in bytes: each may have up to maxRequest.
 	maxInFlightBytes = 64 << 20
@@ -36,7 +36,7 @@ func randomNumber() uint64 { return rand.Uint64() }
 // after a lost connection. Those on different names do not wait for each other.
 //
 // The handler calls the methods that begin a request. Answers are put into the outbox with mu held,
-// so that their order is that of the state below.
+// so that they are in the order of the state below.
 type operations struct {
 	st       *stream
 	stopping bool          // the client has asked to stop the session; the handler's
@@ -62,8 +62,8 @@ func newOperations(st *stream) *operations {
 	}
 }
 
-// admit takes a place among the requests in flight for one of size bytes; refuse answers when there
-// is none. A request behind a SessionStop is dropped: its session is over.
+// admit takes a place among the requests in flight for one of size bytes; without a place, refuse
+// answers. A request behind a SessionStop is dropped: its session is over.
 func (o *operations) admit(size int, refuse func(error)) bool {
 	o.st.g.metrics.requests.Add(1)
 	if o.stopping {

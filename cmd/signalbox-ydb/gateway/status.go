@@ -42,7 +42,7 @@ func statusOf(err error) Ydb.StatusIds_StatusCode {
 	case errors.Is(err, client.ErrTakenOver):
 		return Ydb.StatusIds_BAD_SESSION
 	case errors.Is(err, client.ErrOutcomeUnknown) && !errors.Is(err, client.ErrSessionExpired) &&
-		!errors.Is(err, client.ErrSessionClosed): // of a session the end counts, not what it cut off
+		!errors.Is(err, client.ErrSessionClosed): // for a session its end counts, not the call that it cut off
 		return Ydb.StatusIds_UNDETERMINED
 	case errors.Is(err, client.ErrNotRenewed), errors.Is(err, client.ErrUnreachable),
 		errors.Is(err, client.ErrClientClosed),
@@ -58,10 +58,10 @@ func statusOf(err error) Ydb.StatusIds_StatusCode {
 	return Ydb.StatusIds_INTERNAL_ERROR
 }
 
-// severityError is that of an issue in YDB's protocol.
+// severityError is the severity of an error in YDB's protocol.
 const severityError = 1
 
-// issuesOf says what is wrong, to people.
+// issuesOf returns an error in words, for people.
 func issuesOf(err error) []*Ydb_Issue.IssueMessage {
 	if err == nil {
 		return nil

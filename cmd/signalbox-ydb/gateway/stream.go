@@ -178,7 +178,7 @@ func (g *Gateway) checkStart(
 	return s, nil
 }
 
-// serve works until the stream ends. The result is that of the call: YDB reports failures in a
+// serve works until the stream ends. It returns the result of the call: YDB reports failures in a
 // message, and ends the call with OK.
 func (st *stream) serve(requests <-chan received, ended <-chan error) error {
 	ping := time.NewTimer(0) // the first one right behind SessionStarted
@@ -263,8 +263,8 @@ type received struct {
 	at *arrival // taken when the request has its place in the order of its name
 }
 
-// read passes on what the client sends, until the stream ends. What comes before the session has
-// started has no place among the requests of other streams: it could hold them up for long.
+// read passes on the client's messages, until the stream ends. Messages from before the session's
+// start have no place among the requests of other streams: they could hold them up for long.
 func (st *stream) read(requests chan<- received, ended chan<- error) {
 	follower := st.conn.in.follow(st.rpc.Context())
 	defer follower.end()
@@ -355,8 +355,8 @@ const (
 	recentPings = 8
 )
 
-// liveness is what the stream knows of its client. The handler uses it, and the outbox's writer
-// calls delivered.
+// liveness is the stream's record of its client. The handler uses it, and the outbox's writer calls
+// delivered.
 type liveness struct {
 	period time.Duration
 	limit  time.Duration
@@ -365,7 +365,7 @@ type liveness struct {
 	mu     sync.Mutex
 	last   time.Time // when a message came from the client
 	asked  time.Time // when the first ping after that was delivered, or a part of a message came; zero: neither
-	bytes  int64     // what had come on the connection then
+	bytes  int64     // bytes received on the connection by then
 	queued bool      // the last ping is not delivered yet
 }
 
@@ -397,7 +397,7 @@ func (l *liveness) transferred(now time.Time, bytes int64) {
 }
 
 // isSilent reports whether the client owes an answer for too long. A client that still receives
-// what is before the ping has nothing to answer.
+// bytes sent before the ping has nothing to answer.
 func (l *liveness) isSilent(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -66,7 +66,7 @@ func (g *Gateway) callAt(
 	})
 }
 
-// callAtCluster is callAt for what needs more of the connection than its client.
+// callAtCluster is callAt for calls that need more of the connection than its client.
 func (g *Gateway) callAtCluster(
 	ctx context.Context, path string, work func(ctx context.Context, c *cluster, path string) (proto.Message, error),
 ) (*Ydb_Operations.Operation, error) {
@@ -96,8 +96,8 @@ func operation(result proto.Message, err error) (*Ydb_Operations.Operation, erro
 	return op, nil
 }
 
-// unaryStatus is the code of an error outside of a session: YDB calls a missing path an error of
-// the schema. A resource of a rate limit is none.
+// unaryStatus returns the code of an error outside of a session: YDB calls a missing path an error
+// of the schema, except for a resource of a rate limit.
 func unaryStatus(err error) Ydb.StatusIds_StatusCode {
 	var resource gateway.ResourceError
 	switch st := statusOf(err); {

@@ -92,7 +92,8 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 	})
 }
 
-// checkDescription refuses what a client cannot take, or would take for the state of one moment.
+// checkDescription refuses one that a client cannot take, or would take for the state of one
+// moment.
 func checkDescription(sem *client.Semaphore, size int) error {
 	switch {
 	case sem.Torn:
@@ -106,7 +107,7 @@ func checkDescription(sem *client.Semaphore, size int) error {
 	return nil
 }
 
-// beginArming notes that a watch of the name is about to be replaced. ended is called with mu held.
+// beginArming records that a watch of the name is being replaced. ended is called with mu held.
 func (o *operations) beginArming(name string, watching bool) (ended func()) {
 	if !watching {
 		return func() {}
