@@ -326,6 +326,7 @@ func TestHolds(t *testing.T) {
 		"fewer rules":   {false, func(o *meta.Trust) { o.Rules = o.Rules[:1] }},
 		"its key":       {false, func(o *meta.Trust) { o.Keys = without }},
 		"its audience":  {false, func(o *meta.Trust) { o.Audience = "x" }},
+		"its domain":    {false, func(o *meta.Trust) { o.SPIFFE = "example.org" }},
 		"its issuer":    {false, func(o *meta.Trust) { o.Issuer = "x" }},
 		"its trust":     {false, func(o *meta.Trust) { o.Name = "x" }},
 	} {
