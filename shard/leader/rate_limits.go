@@ -99,8 +99,8 @@ func (r *RateLimits) schedule(x *rateLimit, logTime, now uint64) {
 	} else {
 		r.due.Remove(x)
 	}
-	if at, ok := x.leases.AdmitAt(); ok {
-		r.admit.Set(admitting{x}, logTime+at-min(at, now))
+	if at, ok := x.leases.AdmitAt(); ok { // perhaps before now: a barrier that has begun since then will do
+		r.admit.Set(admitting{x}, max(logTime+at, now)-now)
 	} else {
 		r.admit.Remove(admitting{x})
 	}

@@ -242,3 +242,36 @@ func BenchmarkRateLimitTick(b *testing.B) {
 		x.tick()
 	}
 }
+
+// TestTicksPutNothingOff: a call is admitted behind the first barrier that begins when its units are there, however
+// often the leader looks at the tree before that ends.
+func TestTicksPutNothingOff(t *testing.T) {
+	x := newLimitMachine(t)
+	x.lease = 500
+	x.use("api")
+	x.head.LogTime += 4000 // it has learned
+	var answered []uint64
+	admit := func(at uint64) {
+		x.Admit(x.Machine, at, func(a *ratelimit.Answer) bool {
+			answered = append(answered, a.To.Request)
+			return a.Granted
+		})
+	}
+	for i := range uint64(3) {
+		q := ratelimit.Acquire{Session: x.session, Epoch: x.epoch, Seq: 10 + i, Leaves: []string{"api"}, Amount: 400_000, Wait: true,
+			From: ratelimit.Origin{Conn: 1, Request: 1 + i}}
+		if err := x.Acquire(x.Machine, x.head.LogTime, 1, []byte("api"), &q); err != nil {
+			t.Fatal(err)
+		}
+		admit(x.head.LogTime)
+	}
+	barrier := x.head.LogTime + 1000
+	for range 15 { // the third call's units are there at some time
+		x.head.LogTime += 100
+		x.tick()
+	}
+	admit(barrier)
+	if len(answered) != 3 {
+		t.Errorf("answered: %v", answered)
+	}
+}
