@@ -92,7 +92,7 @@ func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquir
 
 // admit admits the calls that wait, behind the same barrier.
 func (x reading) admit(leases *leader.RateLimits) {
-	leases.Admit(x.m, x.logTime, func(a *ratelimit.Answer) bool { return x.host.Requests().out.AnswerLimit(x.host, a) })
+	leases.Admit(x.m, x.logTime, x.host.Replica().LogTime(), func(a *ratelimit.Answer) bool { return x.host.Requests().out.AnswerLimit(x.host, a) })
 }
 
 // AnswerLimit answers a call that waited for units, or returns false if its connection is gone.

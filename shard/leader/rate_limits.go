@@ -130,9 +130,13 @@ func (r *RateLimits) Acquire(m *shard.Machine, logTime, node uint64, path []byte
 }
 
 // Admit admits and answers the calls of all trees that can be admitted. It needs a read barrier that began at
-// logTime; answer is that of [ratelimit.Leases.Admit].
-func (r *RateLimits) Admit(m *shard.Machine, logTime uint64, answer func(*ratelimit.Answer) bool) {
+// logTime; now is the log time at present. Units are to be used within a time that counts from the barrier's
+// beginning: behind one that took half of that time nobody is admitted, and the next one is waited for.
+func (r *RateLimits) Admit(m *shard.Machine, logTime, now uint64, answer func(*ratelimit.Answer) bool) {
 	r.AnswerLost(answer)
+	if now >= logTime+protocol.MaxLimitWithin/2 {
+		return
+	}
 	r.ticking = r.ticking[:0]
 	for r.admit.Len() > 0 && r.admit.First().Key <= logTime {
 		r.ticking = append(r.ticking, r.admit.Pop().Item.rateLimit)

@@ -252,7 +252,7 @@ func TestTicksPutNothingOff(t *testing.T) {
 	x.head.LogTime += 4000 // it has learned
 	var answered []uint64
 	admit := func(at uint64) {
-		x.Admit(x.Machine, at, func(a *ratelimit.Answer) bool {
+		x.Admit(x.Machine, at, at, func(a *ratelimit.Answer) bool {
 			answered = append(answered, a.To.Request)
 			return a.Granted
 		})

@@ -97,7 +97,7 @@ func (p *RateLimits) admit() {
 			defer p.mu.Unlock()
 			p.admitting = false
 			if ok && p.leads(m) {
-				p.r.AnswerLimits(func(answer func(*ratelimit.Answer) bool) { p.leases.Admit(m, logTime, answer) })
+				p.r.AnswerLimits(func(answer func(*ratelimit.Answer) bool) { p.leases.Admit(m, logTime, p.r.LogTime(), answer) })
 			}
 			if !ok {
 				p.again = p.r.LogTime() + notConfirmed

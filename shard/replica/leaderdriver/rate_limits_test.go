@@ -28,7 +28,8 @@ type limitReplica struct {
 	notified chan time.Time
 	answers  chan ratelimit.Answer
 
-	deposed atomic.Bool // barriers fail
+	deposed atomic.Bool  // barriers fail
+	slow    atomic.Int32 // so many barriers take 600 ms
 }
 
 func (r *limitReplica) View(fn func(*shard.Machine)) {
@@ -43,9 +44,16 @@ func (r *limitReplica) NotifyLimit(uint64, string, uint64, uint64) {
 func (r *limitReplica) AnswerLimits(fn func(func(*ratelimit.Answer) bool)) {
 	fn(func(a *ratelimit.Answer) bool { r.answers <- *a; return true })
 }
-func (r *limitReplica) Barrier(fn func(ok bool)) { go fn(!r.deposed.Load()) }
-func (r *limitReplica) FlushLimits()             {}
-func (r *limitReplica) ContainLimits()           {}
+func (r *limitReplica) Barrier(fn func(ok bool)) {
+	go func() {
+		if r.slow.Add(-1) >= 0 {
+			time.Sleep(600 * time.Millisecond)
+		}
+		fn(!r.deposed.Load())
+	}()
+}
+func (r *limitReplica) FlushLimits()   {}
+func (r *limitReplica) ContainLimits() {}
 
 // apply applies a command, and returns the reply.
 func (r *limitReplica) apply(kind shard.CommandKind, body []byte) (reply shard.Event) {
@@ -199,7 +207,7 @@ func (r *limitReplica) acquire(p *RateLimits, request, amount uint64) {
 			if err := l.Acquire(m, r.LogTime(), 1, []byte("api"), &q); err != nil {
 				r.Fatal(err)
 			}
-			r.AnswerLimits(func(answer func(*ratelimit.Answer) bool) { l.Admit(m, r.LogTime(), answer) })
+			r.AnswerLimits(func(answer func(*ratelimit.Answer) bool) { l.Admit(m, r.LogTime(), r.LogTime(), answer) })
 		})
 	})
 }
@@ -240,6 +248,25 @@ func TestCallsWaitAtTheLeader(t *testing.T) {
 		d.End()
 		if a := r.answer(); a.To.Request != 3 || protocol.StatusOf(a.Err) != protocol.StatusUnavailable {
 			t.Errorf("at the end of the leadership: %+v", a)
+		}
+	})
+}
+
+// TestSlowBarriers: what is admitted can be used. Behind a barrier that took too long nobody is admitted, and the next
+// one is waited for.
+func TestSlowBarriers(t *testing.T) {
+	inLimitBubble(t, func(d *Driver, p *RateLimits, r *limitReplica) {
+		d.Begin(r.lead(2))
+		time.Sleep(4 * time.Second) // the leader has learned, and has a second's units
+		r.slow.Store(4)
+		for i := range uint64(3) {
+			r.acquire(p, i+1, 400_000)
+		}
+		for want := range uint64(3) {
+			a := r.answer()
+			if left := int64(a.Until) - int64(r.LogTime()); a.To.Request != want+1 || !a.Granted || left < protocol.MaxLimitWithin/2 {
+				t.Errorf("answered with %d ms to use the units: %+v", left, a)
+			}
 		}
 	})
 }
