@@ -26,7 +26,7 @@ type RateLimits struct {
 	sweep int                        // at so many trees those that are gone are looked for
 
 	key     []byte       // scratch
-	ticking []*rateLimit // likewise
+	ticking []*rateLimit // likewise; empty between calls
 }
 
 // rateLimit has the leases of a tree.
@@ -141,16 +141,34 @@ func (r *RateLimits) Admit(m *shard.Machine, logTime, now uint64, answer func(*r
 	for r.admit.Len() > 0 && r.admit.First().Key <= logTime {
 		r.ticking = append(r.ticking, r.admit.Pop().Item.rateLimit)
 	}
-	for _, x := range r.ticking {
-		_, v, err := r.limit(m, logTime, x.node, []byte(x.name))
-		if err != nil {
-			r.drop(x)
-			continue
+	defer func() { // after a panic: those behind it
+		for _, x := range r.ticking {
+			r.admit.Set(admitting{x}, logTime)
 		}
-		x.leases.Admit(v.Now, v.Tree, v.Version, answer)
-		r.schedule(x, logTime, v.Now)
+	}()
+	for len(r.ticking) > 0 {
+		x := r.ticking[len(r.ticking)-1]
+		r.ticking = r.ticking[:len(r.ticking)-1]
+		r.admitTree(m, logTime, x, answer)
 	}
-	clear(r.ticking)
+}
+
+// admitTree is Admit of a tree. After a panic its calls are answered that they are to ask again.
+func (r *RateLimits) admitTree(m *shard.Machine, logTime uint64, x *rateLimit, answer func(*ratelimit.Answer) bool) {
+	_, v, err := r.limit(m, logTime, x.node, []byte(x.name))
+	if err != nil {
+		r.drop(x)
+		return
+	}
+	done := false
+	defer func() {
+		if !done {
+			r.lost = slices.AppendSeq(r.lost, x.leases.Abandon)
+		}
+		r.schedule(x, logTime, v.Now)
+	}()
+	x.leases.Admit(v.Now, v.Tree, v.Version, answer)
+	done = true
 }
 
 // AdmitIn is the least number of ms after which Admit has something to do. False: nothing, until the next call.
@@ -167,10 +185,12 @@ func (r *RateLimits) AdmitIn(logTime uint64) (in uint64, ok bool) {
 
 // AnswerLost answers the calls of trees that are led elsewhere now.
 func (r *RateLimits) AnswerLost(answer func(*ratelimit.Answer) bool) {
-	for _, from := range r.lost {
+	for len(r.lost) > 0 {
+		from := r.lost[0]
+		r.lost = r.lost[1:] // before: nothing is answered twice
 		answer(&ratelimit.Answer{To: from, Err: errLedElsewhere})
 	}
-	r.lost = r.lost[:0]
+	r.lost = nil
 }
 
 // lose notes that nobody admits the calls of a tree any more.

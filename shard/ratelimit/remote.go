@@ -184,15 +184,31 @@ func (l *Leases) Admit(now uint64, tree *Tree, version uint64, answer func(*Answ
 			}
 		}
 		l.asked = l.asked[:0]
-		answers := l.answers
-		l.answers = nil
 		again = false
-		for i := range answers {
-			if a := &answers[i]; !answer(a) && a.Granted {
+		for len(l.answers) > 0 {
+			a := &l.answers[0]
+			l.answers = l.answers[1:] // before: nothing is answered twice
+			if !answer(a) && a.Granted {
 				l.takeBack(a.member, a.seq)
 				again = true
 			}
 		}
+		l.answers = nil
+	}
+}
+
+// Abandon forgets all calls that wait, and yields them. It is for a panic in Admit: which call caused it is not known,
+// and the next one would meet it again. What was given out stays counted.
+func (l *Leases) Abandon(yield func(Origin) bool) {
+	l.Held(yield)
+	l.asked, l.answers, l.sleepers, l.admitAt = nil, nil, container.Heap[sleeper]{}, 0
+	for i := range l.nodes {
+		n := &l.nodes[i]
+		n.heap, n.claimed, n.waiting = container.Heap[*entry]{}, nil, 0
+		n.entry.place, n.entry.sleeping = 0, 0
+	}
+	for _, m := range l.members {
+		m.turns, m.waiting = nil, 0
 	}
 }
 

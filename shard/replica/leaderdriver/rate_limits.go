@@ -61,11 +61,16 @@ func (p *RateLimits) Do(m *shard.Machine, fn func(*leader.RateLimits)) bool {
 	if !p.leads(m) {
 		return false
 	}
+	defer p.wake() // after a panic, too
 	fn(p.leases)
-	if in, has := p.next(); has {
+	return true
+}
+
+// wake sets the alarm for what is to be done next.
+func (p *RateLimits) wake() {
+	if in, has := p.next(); has && p.term != 0 {
 		p.WakeWithin(in)
 	}
-	return true
 }
 
 func (p *RateLimits) leads(m *shard.Machine) bool { return p.term != 0 && m.Epoch()>>16 == p.term }
@@ -96,14 +101,12 @@ func (p *RateLimits) admit() {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.admitting = false
+			defer p.wake() // after a panic, too
 			if ok && p.leads(m) {
 				p.r.AnswerLimits(func(answer func(*ratelimit.Answer) bool) { p.leases.Admit(m, logTime, p.r.LogTime(), answer) })
 			}
 			if !ok {
 				p.again = p.r.LogTime() + notConfirmed
-			}
-			if in, has := p.next(); has && p.term != 0 {
-				p.WakeWithin(in)
 			}
 		})
 	})

@@ -30,6 +30,7 @@ type limitReplica struct {
 
 	deposed atomic.Bool  // barriers fail
 	slow    atomic.Int32 // so many barriers take 600 ms
+	panics  atomic.Bool  // the next answer does
 }
 
 func (r *limitReplica) View(fn func(*shard.Machine)) {
@@ -42,7 +43,13 @@ func (r *limitReplica) NotifyLimit(uint64, string, uint64, uint64) {
 	r.notified <- time.Now()
 }
 func (r *limitReplica) AnswerLimits(fn func(func(*ratelimit.Answer) bool)) {
-	fn(func(a *ratelimit.Answer) bool { r.answers <- *a; return true })
+	fn(func(a *ratelimit.Answer) bool {
+		if r.panics.CompareAndSwap(true, false) {
+			panic("planted")
+		}
+		r.answers <- *a
+		return true
+	})
 }
 func (r *limitReplica) Barrier(fn func(ok bool)) {
 	go func() {
@@ -53,7 +60,7 @@ func (r *limitReplica) Barrier(fn func(ok bool)) {
 	}()
 }
 func (r *limitReplica) FlushLimits()   {}
-func (r *limitReplica) ContainLimits() {}
+func (r *limitReplica) ContainLimits() { _ = recover() }
 
 // apply applies a command, and returns the reply.
 func (r *limitReplica) apply(kind shard.CommandKind, body []byte) (reply shard.Event) {
@@ -267,6 +274,28 @@ func TestSlowBarriers(t *testing.T) {
 			if left := int64(a.Until) - int64(r.LogTime()); a.To.Request != want+1 || !a.Granted || left < protocol.MaxLimitWithin/2 {
 				t.Errorf("answered with %d ms to use the units: %+v", left, a)
 			}
+		}
+	})
+}
+
+// TestPanicAnswers: after a panic while calls are admitted each of them is answered, but that whose answer it was, and
+// those that come later are admitted.
+func TestPanicAnswers(t *testing.T) {
+	inLimitBubble(t, func(d *Driver, p *RateLimits, r *limitReplica) {
+		d.Begin(r.lead(2))
+		for i := range uint64(4) {
+			r.acquire(p, i+1, 200_000)
+		}
+		r.panics.Store(true)
+		time.Sleep(4 * time.Second) // the leader has learned
+		for want := uint64(2); want <= 4; want++ {
+			if a := r.answer(); a.To.Request != want || !a.Granted && protocol.StatusOf(a.Err) != protocol.StatusUnavailable {
+				t.Errorf("answered: %+v", a)
+			}
+		}
+		r.acquire(p, 5, 100_000)
+		if a := r.answer(); a.To.Request != 5 || !a.Granted {
+			t.Errorf("answered after the panic: %+v", a)
 		}
 	})
 }
