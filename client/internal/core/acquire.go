@@ -99,13 +99,20 @@ func (a *Acquire) turn(e *Engine) {
 	e.send(&a.Request)
 }
 
-// atName is the leader of the shard that owns the name.
+// atName is the leader of the shard that owns the name that an acquire, or a release, is about.
 func atName(e *Engine, r *Request) *Conn {
 	t := e.routes.table.tier(r.tier)
 	if t == nil {
 		return e.routes.toLeader(e, r, nil)
 	}
-	r.arg = uint64(protocol.Bucket(r.session.Node, r.op.(*Acquire).Msg.Name, t.buckets))
+	var name []byte
+	switch x := r.op.(type) {
+	case *Acquire:
+		name = x.Msg.Name
+	case *Release:
+		name = x.Msg.Name
+	}
+	r.arg = uint64(protocol.Bucket(r.session.Node, name, t.buckets))
 	return e.routes.toLeader(e, r, t.owner(uint32(r.arg)))
 }
 
@@ -113,11 +120,8 @@ func (a *Acquire) decode(body []byte) (queued bool, err error) {
 	err = a.reply.DecodeBody(body)
 	a.later = false
 	queued = err == nil && a.reply.State == protocol.Queued
-	if s := a.session; queued {
-		if s.inQueue == nil {
-			s.inQueue = make(map[uint64]*Acquire)
-		}
-		s.inQueue[a.seq] = a
+	if queued {
+		put(&a.session.inQueue, a.seq, a)
 	}
 	return queued, err
 }

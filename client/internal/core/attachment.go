@@ -113,11 +113,8 @@ const maxEarly = 1024
 
 // noteDetached records that attaches of a session up to an epoch are void on the connection.
 func (c *Conn) noteDetached(session, epoch uint64) {
-	if c.detachedUpTo == nil {
-		c.detachedUpTo = make(map[uint64]uint64)
-	}
 	if _, noted := c.detachedUpTo[session]; noted || len(c.detachedUpTo) < maxEarly {
-		c.detachedUpTo[session] = max(c.detachedUpTo[session], epoch)
+		put(&c.detachedUpTo, session, max(c.detachedUpTo[session], epoch))
 	}
 }
 

@@ -11,17 +11,9 @@ import (
 func (c *Conn) event(e *Engine, h *protocol.Header) error {
 	switch h.Kind {
 	case protocol.KindGoodbye:
-		var m protocol.Goodbye
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		c.goodbye = &protocol.Error{Status: m.Status, Message: m.Message}
+		return decoded(h, func(m *protocol.Goodbye) { c.goodbye = &protocol.Error{Status: m.Status, Message: m.Message} })
 	case protocol.KindMapChanged:
-		var m protocol.MapChanged
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		e.routes.mapChanged(e, c, &m)
+		return decoded(h, func(m *protocol.MapChanged) { e.routes.mapChanged(e, c, m) })
 	case protocol.KindAcquireResult:
 		var m protocol.AcquireResult
 		if err := m.DecodeBody(h.Body); err != nil {
@@ -31,51 +23,41 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 			s.result(e, &m)
 		}
 	case protocol.KindLeaseLost:
-		var m protocol.LeaseLost
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			s.leaseLost(e, &m)
-		}
+		return decoded(h, func(m *protocol.LeaseLost) {
+			if s := e.sessions[m.Session]; s != nil {
+				s.leaseLost(e, m)
+			}
+		})
 	case protocol.KindLeasePreempted:
-		var m protocol.LeasePreempted
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			leasePreempted(e, s, &m)
-		}
+		return decoded(h, func(m *protocol.LeasePreempted) {
+			if s := e.sessions[m.Session]; s != nil {
+				leasePreempted(e, s, m)
+			}
+		})
 	case protocol.KindSessionEnded:
-		var m protocol.SessionEnded
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			s.endedByServer(e, endCauses[m.Reason], endReason(m.Reason, m.Message))
-		} else if m.Reason != protocol.EndStopped {
-			// It may be a new one, whose start is not answered yet. One that was stopped is not:
-			// instances that saw its ticket say so late.
-			c.noteDetached(m.Session, math.MaxUint64)
-		}
+		return decoded(h, func(m *protocol.SessionEnded) {
+			if s := e.sessions[m.Session]; s != nil {
+				s.endedByServer(e, endCauses[m.Reason], endReason(m.Reason, m.Message))
+			} else if m.Reason != protocol.EndStopped {
+				// It may be a new one, whose start is not answered yet. One that was stopped is not:
+				// instances that saw its ticket say so late.
+				c.noteDetached(m.Session, math.MaxUint64)
+			}
+		})
 	case protocol.KindTakenOver:
-		var m protocol.TakenOver
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		c.noteDetached(m.Session, m.Epoch-1)
-		if s := e.sessions[m.Session]; s != nil {
-			s.takenOver(e, c, m.Epoch)
-		}
+		return decoded(h, func(m *protocol.TakenOver) {
+			c.noteDetached(m.Session, m.Epoch-1)
+			if s := e.sessions[m.Session]; s != nil {
+				s.takenOver(e, c, m.Epoch)
+			}
+		})
 	case protocol.KindDetached:
-		var m protocol.Detached
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		c.noteDetached(m.Session, m.Epoch)
-		if s := e.sessions[m.Session]; s != nil {
-			s.detachedByServer(e, c, m.Epoch)
-		}
+		return decoded(h, func(m *protocol.Detached) {
+			c.noteDetached(m.Session, m.Epoch)
+			if s := e.sessions[m.Session]; s != nil {
+				s.detachedByServer(e, c, m.Epoch)
+			}
+		})
 	case protocol.KindDelta:
 		return e.deltas.received(e, c, h)
 	case protocol.KindProcessRound:
@@ -95,21 +77,17 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 			e.ready.Process = append(e.ready.Process, ProcessEvent{Session: s, Message: m})
 		}
 	case protocol.KindWatchFired:
-		var m protocol.WatchFired
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		if o := c.oneShots[m.WatchID]; o != nil {
-			o.fire(e, m.DataChanged, m.OwnersChanged)
-		}
+		return decoded(h, func(m *protocol.WatchFired) {
+			if o := c.oneShots[m.WatchID]; o != nil {
+				o.fire(e, m.DataChanged, m.OwnersChanged)
+			}
+		})
 	case protocol.KindStreamCut:
-		var m protocol.StreamCut
-		if err := protocol.DecodeBody(&m, h.Body); err != nil {
-			return err
-		}
-		if p := c.streams.byID[h.ID]; p != nil { // else it was closed a moment ago
-			p.cut(e, &protocol.Error{Status: m.Status, Message: m.Message})
-		}
+		return decoded(h, func(m *protocol.StreamCut) {
+			if p := c.streams.byID[h.ID]; p != nil { // else it was closed a moment ago
+				p.cut(e, &protocol.Error{Status: m.Status, Message: m.Message})
+			}
+		})
 	case protocol.KindSnapshot, protocol.KindProcessState, protocol.KindProcessChanges,
 		protocol.KindTrackStatus, protocol.KindTrackEvents, protocol.KindLimitChanged:
 		if p := c.streams.byID[h.ID]; p != nil {
@@ -117,4 +95,17 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 	}
 	return nil // what a newer server adds does not concern this client
+}
+
+// decoded handles a message that is decoded first.
+func decoded[M any, P interface {
+	*M
+	protocol.Message
+}](h *protocol.Header, handle func(P)) error {
+	m := P(new(M))
+	err := protocol.DecodeBody(m, h.Body)
+	if err == nil {
+		handle(m)
+	}
+	return err
 }

@@ -128,18 +128,8 @@ func (r *Release) releaseName(e *Engine, s *Session, key string) {
 	}
 	r.byName, r.name = true, s.names.take(e, s, key)
 	r.begin(s, 0)
-	r.to = r.atName
+	r.to = atName
 	r.name.lock(e, &r.Request, Next)
-}
-
-// atName is the leader of the shard that owns the name.
-func (r *Release) atName(e *Engine, x *Request) *Conn {
-	t := e.routes.table.tier(x.tier)
-	if t == nil {
-		return e.routes.toLeader(e, x, nil)
-	}
-	x.arg = uint64(protocol.Bucket(x.session.Node, r.Msg.Name, t.buckets))
-	return e.routes.toLeader(e, x, t.owner(uint32(x.arg)))
 }
 
 func (r *Release) turn(e *Engine) {

@@ -202,17 +202,14 @@ func (x *localCopy) putOwner(s *watched, o protocol.Owner) {
 		return
 	}
 	if s.reported {
-		if s.changed == nil {
-			s.changed = make(map[uint64]ownerChange)
-		}
 		switch t := s.changed[o.OrderID]; {
 		case t.kind == ownerRemoved:
-			s.changed[o.OrderID] = ownerChange{ownerUpdated, t.owner}
+			put(&s.changed, o.OrderID, ownerChange{ownerUpdated, t.owner})
 		case t.kind != 0:
 		case found:
-			s.changed[o.OrderID] = ownerChange{ownerUpdated, s.owners[i]}
+			put(&s.changed, o.OrderID, ownerChange{ownerUpdated, s.owners[i]})
 		default:
-			s.changed[o.OrderID] = ownerChange{kind: ownerAdded}
+			put(&s.changed, o.OrderID, ownerChange{kind: ownerAdded})
 		}
 	}
 	s.owners = putOwner(s.owners, o)
@@ -237,10 +234,7 @@ func (x *localCopy) removeOwner(s *watched, id uint64) {
 	case ownerUpdated:
 		o = t.owner
 	}
-	if s.changed == nil {
-		s.changed = make(map[uint64]ownerChange)
-	}
-	s.changed[id] = ownerChange{ownerRemoved, o}
+	put(&s.changed, id, ownerChange{ownerRemoved, o})
 }
 
 // next puts the next event into ev, if there is one.

@@ -26,10 +26,7 @@ func (n *numbers) Take() uint64 {
 	if i := seq - n.low; i < 64 {
 		n.open |= 1 << i
 	} else {
-		if n.more == nil {
-			n.more = make(map[uint64]struct{})
-		}
-		n.more[seq] = struct{}{}
+		put(&n.more, seq, struct{}{})
 	}
 	return seq
 }

@@ -38,11 +38,12 @@ func (o *OneShot) arm(e *Engine, x *Call, c *Conn) {
 	x.Msg.(*protocol.Describe).WatchID = o.id
 }
 
-func put[T any](m *map[uint64]T, id uint64, x T) {
+// put puts into a map that is made for its first entry.
+func put[K comparable, T any](m *map[K]T, key K, x T) {
 	if *m == nil {
-		*m = make(map[uint64]T)
+		*m = make(map[K]T)
 	}
-	(*m)[id] = x
+	(*m)[key] = x
 }
 
 // Disarm forgets a watch that nobody waits for any more: its Waiter is not woken. The server's goes on

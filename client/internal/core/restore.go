@@ -88,9 +88,6 @@ func (x *Restore) over(e *Engine, err error) {
 // remember notes that the server may have the session for a holder that was given up.
 func (x *Restore) remember(e *Engine, sent bool) {
 	if sent {
-		if e.restores == nil {
-			e.restores = make(map[restoreKey]uint64)
-		}
-		e.restores[x.key()] = x.s.Nonce
+		put(&e.restores, x.key(), x.s.Nonce)
 	}
 }

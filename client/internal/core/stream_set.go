@@ -28,21 +28,15 @@ func (p *shardStream) key() streamKey { return streamKey{p.home, p.msg.Node, str
 func (x *streamSet) len() int { return len(x.byID) }
 
 func (x *streamSet) add(p *shardStream) {
-	if x.byID == nil {
-		x.byID = make(map[uint64]*shardStream)
-	}
-	x.byID[p.stream] = p
+	put(&x.byID, p.stream, p)
 	x.only = nil
 	switch {
 	case p.kind != protocol.KindWatch:
 	case p.msg.Prefix:
 		x.prefixes = append(x.prefixes, p)
 	default:
-		if x.exact == nil {
-			x.exact = make(map[streamKey][]*shardStream)
-		}
 		k := p.key()
-		x.exact[k] = append(x.exact[k], p)
+		put(&x.exact, k, append(x.exact[k], p))
 		if len(x.byID) == 1 {
 			x.only = p
 		}

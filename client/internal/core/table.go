@@ -166,9 +166,6 @@ func (t *table) learnOwner(asked *shardRoute, bucket uint32, owner *shardRoute, 
 		own.moved[bucket].version > version {
 		return false
 	}
-	if own.moved == nil {
-		own.moved = make(map[uint32]movedBucket)
-	}
-	own.moved[bucket] = movedBucket{owner, version}
+	put(&own.moved, bucket, movedBucket{owner, version})
 	return true
 }

@@ -9,10 +9,7 @@ func (s *Session) present(e *Engine, c *Conn) {
 	if c.presented[s] >= s.attachment.epoch {
 		return
 	}
-	if c.presented == nil {
-		c.presented = make(map[*Session]uint64)
-	}
-	c.presented[s] = s.attachment.epoch
+	put(&c.presented, s, s.attachment.epoch)
 	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s,
 		att: s.attachment}
 	p.Request = Request{purpose: purpose{
