@@ -181,3 +181,29 @@ func TestRefreshDoesNotAllocate(t *testing.T) {
 		t.Fatalf("%v allocations", n)
 	}
 }
+
+// BenchmarkForget is a refresh that says that nothing is wanted of earlier acquires any more: a connection was lost.
+// The time for each of them does not grow with how many there are.
+func BenchmarkForget(b *testing.B) {
+	for _, n := range []int{1_000, 30_000} {
+		b.Run(fmt.Sprint(n, "-grants"), func(b *testing.B) {
+			for range b.N {
+				b.StopTimer()
+				tree, l := heldTree(b, 1)
+				m, err := l.member(tree, 1, 1)
+				if err != nil {
+					b.Fatal(err)
+				}
+				holdings := []*holding{l.holdingOf(m, "api")}
+				for seq := range n {
+					l.lend(m, holdings, uint64(seq+1), 1)
+				}
+				b.StartTimer()
+				if l.forgetBefore(m, uint64(n+1)); len(m.grants) > 0 {
+					b.Fatal("not all are forgotten")
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/grant")
+		})
+	}
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // heldTree is a limit of one resource with a session that takes part.
-func heldTree(t *testing.T, rate uint64) (*Tree, *Leases) {
+func heldTree(t testing.TB, rate uint64) (*Tree, *Leases) {
 	tree, err := New(1000, 0, "api", protocol.LimitConfig{Rate: rate})
 	if err != nil {
 		t.Fatal(err)

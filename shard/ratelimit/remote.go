@@ -287,6 +287,7 @@ type grant struct {
 	seq      uint64 // of the acquire
 	amount   uint64
 	until    uint64 // when the client may use them last
+	at       int    // its place among the member's
 	place    int32  // in the heap of all, by the time until which they count
 }
 
@@ -298,7 +299,7 @@ func (u *grant) Before(*grant) bool { return false }
 
 // lend counts an amount that was taken from the leader's own buckets until the client has used it.
 func (l *Leases) lend(m *member, holdings []*holding, seq, amount uint64) {
-	u := &grant{member: m, holdings: slices.Clone(holdings), seq: seq, amount: amount, until: l.confirmed + protocol.MaxLimitWithin}
+	u := &grant{member: m, holdings: slices.Clone(holdings), seq: seq, amount: amount, until: l.confirmed + protocol.MaxLimitWithin, at: len(m.grants)}
 	m.grants = append(m.grants, u)
 	l.grants.Push(u, u.until+1) // a time of the log is up to 1 ms late
 	for _, h := range holdings {
@@ -310,7 +311,12 @@ func (l *Leases) lend(m *member, holdings []*holding, seq, amount uint64) {
 // used ends the count of a grant.
 func (l *Leases) used(u *grant) {
 	l.grants.Remove(u)
-	u.member.grants = slices.DeleteFunc(u.member.grants, func(x *grant) bool { return x == u })
+	m := u.member
+	last := len(m.grants) - 1
+	m.grants[u.at] = m.grants[last]
+	m.grants[u.at].at = u.at
+	m.grants[last] = nil
+	m.grants = m.grants[:last]
 	for _, h := range u.holdings {
 		h.unused -= u.amount
 		l.countUnused(h, -u.amount) // modulo 2^64
@@ -364,11 +370,11 @@ func (l *Leases) forgetBefore(m *member, seq uint64) {
 		return
 	}
 	m.open = seq
-	for _, t := range slices.Clone(m.turns) {
-		l.endTurn(t, seq, nil)
+	for i := len(m.turns) - 1; i >= 0; i-- { // the last one takes the place of one that goes
+		l.endTurn(m.turns[i], seq, nil)
 	}
-	for _, u := range slices.Clone(m.grants) {
-		if u.seq < seq {
+	for i := len(m.grants) - 1; i >= 0; i-- {
+		if u := m.grants[i]; u.seq < seq {
 			l.used(u)
 		}
 	}
@@ -448,6 +454,7 @@ type turn struct {
 	calls    []*call
 	tag      uint64
 	number   uint64 // of two with one tag the lower one is first
+	at       int    // its place among the member's
 	entry    entry
 	readyAt  uint64 // when it will have the units that it claims of other leaves
 }
@@ -513,7 +520,7 @@ func (l *Leases) enqueue(m *member, holdings []*holding, c *call) {
 		i := slices.Index(holdings, least)
 		holdings[0], holdings[i] = holdings[i], holdings[0]
 		l.turnNumbers++
-		t = &turn{member: m, holdings: holdings, number: l.turnNumbers}
+		t = &turn{member: m, holdings: holdings, number: l.turnNumbers, at: len(m.turns)}
 		t.entry.turn, t.entry.in = t, least.node
 		m.turns = append(m.turns, t)
 	}
@@ -763,7 +770,12 @@ func (l *Leases) admit(t *turn) {
 // drop takes a call out of its turn, which goes with the last one.
 func (l *Leases) drop(t *turn, k int) {
 	t.member.waiting--
-	t.calls = slices.Delete(t.calls, k, k+1)
+	if k == 0 {
+		t.calls[0] = nil
+		t.calls = t.calls[1:]
+	} else {
+		t.calls = slices.Delete(t.calls, k, k+1)
+	}
 	if len(t.calls) > 0 {
 		if k == 0 {
 			l.unclaim(t)
@@ -777,7 +789,15 @@ func (l *Leases) drop(t *turn, k int) {
 		l.nodes[i].heap.Remove(&t.entry)
 		l.lift(i)
 	}
-	t.member.turns = slices.DeleteFunc(t.member.turns, func(x *turn) bool { return x == t })
+	t.member.removeTurn(t)
+}
+
+func (m *member) removeTurn(t *turn) {
+	last := len(m.turns) - 1
+	m.turns[t.at] = m.turns[last]
+	m.turns[t.at].at = t.at
+	m.turns[last] = nil
+	m.turns = m.turns[:last]
 }
 
 func (l *Leases) unclaim(t *turn) {
@@ -851,7 +871,7 @@ func (l *Leases) requeue() {
 					l.answers = append(l.answers, Answer{To: c.from, Leadership: l.at, Err: err})
 				}
 				m.waiting -= len(t.calls)
-				m.turns = slices.DeleteFunc(m.turns, func(x *turn) bool { return x == t })
+				m.removeTurn(t)
 				continue
 			}
 			t.entry.in = t.holdings[0].node
