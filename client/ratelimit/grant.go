@@ -62,7 +62,8 @@ func (p *part) usable(now int64, g *grant) bool {
 }
 
 // mostHeld is how many acquires of a client are open at the server: of a connection's window they leave the most to
-// other requests. From half of it on only the first call of each leaf is asked for.
+// other requests. From half of it on only the first call of each leaf is asked for. The last eighth is for asks that
+// the server answers at once: calls that wait for long at many limits starve none at another one.
 const mostHeld = protocol.MaxLimitHeld
 
 // request opens an ask for a call.
@@ -75,11 +76,12 @@ func (m *machine) request(now int64, c *call, a *ask) {
 		a.at = now + demandGap
 		return
 	}
+	hold := !c.try && m.wanted < mostHeld-mostHeld/8
 	m.seq++
 	a.seq, a.open = m.seq, true
 	m.wanted, p.wanted = m.wanted+1, append(p.wanted, a.seq)
 	p.acquires++
-	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Seq: a.seq, Amount: c.amount, Hold: !c.try}
+	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Seq: a.seq, Amount: c.amount, Hold: hold}
 	if c.try {
 		q.Back = p.back // else it could overtake that, and stand behind it
 	}

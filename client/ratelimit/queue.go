@@ -256,7 +256,8 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 	var r protocol.LimitAcquireReply
 	c, x := a.call, a.ask
 	p := x.part
-	seq := a.msg.(*protocol.LimitAcquire).Seq
+	q := a.msg.(*protocol.LimitAcquire)
+	seq := q.Seq
 	if err == nil {
 		r = *reply.(*protocol.LimitAcquireReply)
 	}
@@ -293,6 +294,9 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 		}
 	case r.Retry > 0:
 		x.at = now + min(int64(r.Retry)*1e6, demandGap)
+		if !q.Hold && !c.try { // too many wait at the server
+			x.at = now + min(max(int64(r.Retry)*1e6, demandGap), retryAfter)
+		}
 		l.unitsAt = now + int64(r.Retry)*1e6
 	}
 	if c == l.restocks {

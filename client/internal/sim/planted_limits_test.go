@@ -82,6 +82,11 @@ var limitFaults = []plantedFault{
 		[]string{"if !c.try && (m.wanted >= mostHeld ||", "if !c.try && (m.wanted < 0 ||"},
 		"client/ratelimit", "TestHeldLeaveRoom", "",
 	},
+	{ // calls that wait for long at many limits keep those of others from being asked for
+		"limit-held-to-the-last", "client/ratelimit/grant.go",
+		[]string{"m.wanted < mostHeld-mostHeld/8\n", "m.wanted < mostHeld\n"},
+		"client/ratelimit", "TestSlowLimitsStarveNoOther", "",
+	},
 	{
 		"limit-try-unanswered", "client/ratelimit/machine.go",
 		[]string{"c.try && !c.finished && len(c.leaves) == 1 {", "c.try && !c.finished && l.queued.Load() > mostOpen {"},
