@@ -36,11 +36,16 @@ type fleet struct {
 	server *servertest.Server
 }
 
+// fleetBound ends what a test waits for that does not come. No test of a fleet lasts for nearly so long.
+const fleetBound = 5 * time.Minute
+
 // newFleet begins a test, which runs beside others: they wait for leases, mostly.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	t.Parallel()
-	return &fleet{t: t, ctx: t.Context(), server: servertest.Start(t, servertest.RealTime())}
+	ctx, cancel := context.WithTimeout(t.Context(), fleetBound)
+	t.Cleanup(cancel)
+	return &fleet{t: t, ctx: ctx, server: servertest.Start(t, servertest.RealTime())}
 }
 
 func (f *fleet) session() *client.Session {
@@ -255,10 +260,10 @@ func TestClose(t *testing.T) {
 	a, b := f.session(), f.session()
 	f.create(a, "api", ratelimit.Config{Rate: ratelimit.PerSecond(100), Lease: time.Minute})
 	la, lb := f.open(a, "api"), f.open(b, "api")
-	wait := make(chan error)
+	wait := make(chan error, 1)
 	go func() {
 		for {
-			if err := la.Wait(context.Background(), 50); err != nil {
+			if err := la.Wait(f.ctx, 50); err != nil {
 				wait <- err
 				return
 			}
