@@ -209,14 +209,14 @@ func applyEvent(owners []Owner, ev Event) []Owner {
 
 // How soon the leader of an election by priority yields, unless its semaphore says otherwise.
 const (
-	ElectionMinHold = 30 * time.Second // that a leader leads at least
-	ElectionGrace   = 10 * time.Second // that it has to yield after that
+	electionMinHold = 30 * time.Second // that a leader leads at least
+	electionGrace   = 10 * time.Second // that it has to yield after that
 )
 
 // ElectByPriority elects the candidate of the highest Priority: the zone beside the database, the
 // larger machine. Among equals, the one that has waited longest leads next. If a candidate of a
 // higher priority than the leader's comes, the leader yields: its Lease.Preempted is closed at
-// once, and it has ElectionGrace from then on, or from the end of its first ElectionMinHold. A lead
+// once, and it has ten seconds from then on, or from the end of the first thirty of its term. A lead
 // of Run that goes on all the same has its context ended at the end of the grace. Lease.TransferTo
 // of the term transfers the leadership to any session that campaigns, regardless of priority.
 //
@@ -260,7 +260,7 @@ func (e *Election) present(ctx context.Context) error {
 			return err
 		}
 		_, err = e.s.create(ctx, e.name, 1, nil, SemaphoreConfig{Policy: PolicyPriority, Preempt: PreemptLower,
-			Grace: ElectionGrace, MinHold: ElectionMinHold})
+			Grace: electionGrace, MinHold: electionMinHold})
 		if err != nil && (!answered(err) || !errors.Is(err, ErrAlreadyExists)) {
 			return err
 		}

@@ -44,19 +44,15 @@ type AuditEvent struct {
 // here.
 type AuditField struct{ Key, Value string }
 
-// AuditLines is how many events AuditLog returns when it is asked for 0, and MaxAuditLines the most
-// that may be asked for.
-const (
-	AuditLines    = protocol.DefaultAuditLines
-	MaxAuditLines = protocol.MaxAuditLines
-)
+// MaxAuditLines is how many events AuditLog may be asked for.
+const MaxAuditLines = protocol.MaxAuditLines
 
 // auditTimeout is how long one instance has to answer AuditLog: one that is down must not hold up
 // the others.
 const auditTimeout = time.Second
 
 // AuditLog reads the last lines of the audit log of each instance, 1 to MaxAuditLines or 0 for
-// AuditLines, and returns at most as many events, the newest first. Lines before the last 256 KiB
+// 100, and returns at most as many events, the newest first. Lines before the last 256 KiB
 // of a log are not read. A change of the cluster that several logs have is one event. Times are by
 // the instances' own clocks. It needs the right admin on "/".
 //
@@ -64,7 +60,7 @@ const auditTimeout = time.Second
 // (ErrNotFound), or writes it to something else than a file (ErrPreconditionFailed). Errors:
 // ErrForbidden; otherwise the first of an instance, if none of them answered.
 func (a *Client) AuditLog(ctx context.Context, lines int) (*AuditLog, error) {
-	lines = cmp.Or(lines, AuditLines)
+	lines = cmp.Or(lines, protocol.DefaultAuditLines)
 	m, err := a.Map(ctx)
 	if err != nil {
 		return nil, err

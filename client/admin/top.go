@@ -84,23 +84,19 @@ type TopSession struct {
 // known of the others.
 const topTimeout = time.Second
 
-// TopRows is how many rows Top returns of each list when it is asked for 0, and MaxTopRows the most
-// that may be asked for.
-const (
-	TopRows    = protocol.DefaultTopRows
-	MaxTopRows = protocol.MaxTopRows
-)
+// MaxTopRows is how many rows of each list Top may be asked for.
+const MaxTopRows = protocol.MaxTopRows
 
 // Top asks all instances what they are busiest with. path limits it to the coordination nodes at
 // this path and below it; "" stands for all. rows is how many semaphores are first by grants, how
 // many by waiters, how many by the oldest wait, and how many sessions are listed: 1 to MaxTopRows,
-// 0 for TopRows. The cost does not grow with the number of semaphores and sessions.
+// 0 for 50. The cost does not grow with the number of semaphores and sessions.
 //
 // It shows the nodes on which the identity has the right read, and the activity of instances to one
 // with that right on "/". An instance that does not answer within a second has Err; the error of
 // Top is the first of them when none answered.
 func (a *Client) Top(ctx context.Context, path string, rows int) (*Top, error) {
-	rows = cmp.Or(rows, TopRows)
+	rows = cmp.Or(rows, protocol.DefaultTopRows)
 	m, err := a.Map(ctx)
 	if err != nil {
 		return nil, err

@@ -214,7 +214,7 @@ func TestNativeTimeout(t *testing.T) {
 		}
 		for _, grace := range []time.Duration{1500 * time.Millisecond, 10 * time.Second, maxGrace} {
 			window := sessionstate.Window(sessionstate.Enlarge(native, grace), grace)
-			if window < timeout+Slack(timeout) {
+			if window < timeout+slack(timeout) {
 				t.Errorf("%v becomes %v, relied on for %v only with a grace period of %v", timeout, native, window, grace)
 			}
 		}

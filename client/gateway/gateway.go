@@ -210,15 +210,15 @@ const (
 	maxGrace = 30 * time.Second
 )
 
-// Slack is how long the cluster may not answer before a client with a timeout is affected.
-func Slack(timeout time.Duration) time.Duration {
+// slack is how long the cluster may not answer before a client with a timeout is affected.
+func slack(timeout time.Duration) time.Duration {
 	return min(max(timeout/slackShare, minSlack), maxSlack)
 }
 
 // NativeTimeout is the native session's timeout: the shortest one that may be relied on for the
 // client's timeout and the slack.
 func NativeTimeout(timeout time.Duration) time.Duration {
-	window := timeout + Slack(timeout)
+	window := timeout + slack(timeout)
 	// Both limits of sessionstate.Window, solved for the timeout and rounded up to a millisecond.
 	native := max(window*100/85, (window+maxGrace*2/100)*100/98)
 	return (native + time.Millisecond).Truncate(time.Millisecond)
@@ -235,4 +235,4 @@ func Timeout(native time.Duration) time.Duration {
 }
 
 // KeepAlive is the time between two keep-alives of the native session for a client's timeout.
-func KeepAlive(timeout time.Duration) time.Duration { return Slack(timeout) / keepAlives }
+func KeepAlive(timeout time.Duration) time.Duration { return slack(timeout) / keepAlives }

@@ -19,9 +19,9 @@ func (o *observer) ConnectionChanged(c client.ConnectionChange) {
 	switch c.State {
 	case client.ConnectionMade:
 		o.connections.Add(ctx, 1)
-		o.connects.Add(ctx, 1, metric.WithAttributes(attribute.String("signalbox.outcome", OutcomeConnected)))
+		o.connects.Add(ctx, 1, metric.WithAttributes(attribute.String("signalbox.outcome", outcomeConnected)))
 	case client.ConnectionFailed:
-		o.connects.Add(ctx, 1, metric.WithAttributes(attribute.String("signalbox.outcome", OutcomeError)))
+		o.connects.Add(ctx, 1, metric.WithAttributes(attribute.String("signalbox.outcome", outcomeError)))
 	case client.ConnectionLost:
 		o.connections.Add(ctx, -1)
 	}
@@ -29,14 +29,14 @@ func (o *observer) ConnectionChanged(c client.ConnectionChange) {
 
 // SessionChanged implements client.Observer.
 func (o *observer) SessionChanged(s client.SessionChange) {
-	outcome := OutcomeLost
+	outcome := outcomeLost
 	switch {
 	case s.State == client.Attached:
-		outcome = OutcomeAttached
+		outcome = outcomeAttached
 	case s.State == client.Detached:
-		outcome = OutcomeDetached
+		outcome = outcomeDetached
 	case errors.Is(s.Err, client.ErrSessionClosed), errors.Is(s.Err, client.ErrClientClosed):
-		outcome = OutcomeClosed
+		outcome = outcomeClosed
 	}
 	o.sessionChanges.Add(context.Background(), 1, metric.WithAttributes(
 		attribute.String("signalbox.node", s.Node), attribute.String("signalbox.outcome", outcome)))

@@ -9,7 +9,9 @@
 // ends. A lost lease is an error of its span, with why it was lost as signalbox.loss.cause and others;
 // a wait that ended without the units is not.
 //
-// Metrics have the attributes signalbox.node and signalbox.outcome. Names of semaphores are on
+// Metrics have the attributes signalbox.node and signalbox.outcome. Outcomes of an acquire are
+// acquired, not_acquired, cancelled and error; of a hold released, closed and lost; of a connection
+// connected and error; and of a session attached, detached, closed and lost. Names of semaphores are on
 // spans alone, because metrics would have a series for each. A name that is not UTF-8 is base64
 // under signalbox.semaphore_base64.
 //
@@ -34,13 +36,13 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// Scope is the instrumentation scope of the spans and metrics.
-const Scope = "github.com/signalbox-dev/signalbox/client/otelsignalbox"
+// scope is the instrumentation scope of the spans and metrics.
+const scope = "github.com/signalbox-dev/signalbox/client/otelsignalbox"
 
 // Names of spans.
 const (
-	SpanAcquire = "signalbox.acquire"
-	SpanHold    = "signalbox.hold"
+	spanAcquire = "signalbox.acquire"
+	spanHold    = "signalbox.hold"
 )
 
 // Names of metrics. Durations are histograms in seconds.
@@ -58,16 +60,16 @@ const (
 
 // Values of the attribute signalbox.outcome.
 const (
-	OutcomeAcquired    = "acquired"
-	OutcomeNotAcquired = "not_acquired" // the wait ended, or the semaphore was not free
-	OutcomeCancelled   = "cancelled"    // the context of the call ended
-	OutcomeError       = "error"
-	OutcomeReleased    = "released"
-	OutcomeClosed      = "closed" // the session was closed
-	OutcomeLost        = "lost"
-	OutcomeConnected   = "connected"
-	OutcomeAttached    = "attached"
-	OutcomeDetached    = "detached"
+	outcomeAcquired    = "acquired"
+	outcomeNotAcquired = "not_acquired" // the wait ended, or the semaphore was not free
+	outcomeCancelled   = "cancelled"    // the context of the call ended
+	outcomeError       = "error"
+	outcomeReleased    = "released"
+	outcomeClosed      = "closed" // the session was closed
+	outcomeLost        = "lost"
+	outcomeConnected   = "connected"
+	outcomeAttached    = "attached"
+	outcomeDetached    = "detached"
 )
 
 // Option is an option of New.
@@ -90,8 +92,8 @@ func New(opts ...Option) (client.Observer, error) {
 	for _, f := range opts {
 		f(&o)
 	}
-	x := &observer{tracer: o.tracers.Tracer(Scope)}
-	meter := o.meters.Meter(Scope)
+	x := &observer{tracer: o.tracers.Tracer(scope)}
+	meter := o.meters.Meter(scope)
 	seconds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5,
 		5, 10, 30, 60, 300, 1800)
 	var errs [9]error
@@ -150,7 +152,7 @@ func (o *observer) AcquireStarted(ctx context.Context, s client.AcquireStart) cl
 		attribute.String("signalbox.session", strconv.FormatUint(s.Session, 10)),
 		attribute.Int64("signalbox.count", number(s.Count)),
 	}
-	_, a.span = o.tracer.Start(ctx, SpanAcquire, trace.WithSpanKind(trace.SpanKindClient),
+	_, a.span = o.tracer.Start(ctx, spanAcquire, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithAttributes(a.attributes...),
 		trace.WithAttributes(attribute.Bool("signalbox.try", s.Try)))
 	o.acquires.Add(ctx, 1, metric.WithAttributes(a.node))
@@ -168,7 +170,7 @@ func (a *acquire) AcquireEnded(e client.AcquireEnd) {
 	if e.Token != 0 {
 		a.span.SetAttributes(attribute.Int64("signalbox.token", number(e.Token)))
 	}
-	if outcome == OutcomeError {
+	if outcome == outcomeError {
 		a.span.RecordError(e.Err)
 		a.span.SetStatus(codes.Error, e.Err.Error())
 	}
@@ -181,19 +183,19 @@ func (a *acquire) AcquireEnded(e client.AcquireEnd) {
 		return
 	}
 	a.holds.Add(a.parent, 1, metric.WithAttributes(a.node))
-	_, a.hold = a.tracer.Start(a.parent, SpanHold, trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()}),
+	_, a.hold = a.tracer.Start(a.parent, spanHold, trace.WithLinks(trace.Link{SpanContext: a.span.SpanContext()}),
 		trace.WithAttributes(a.attributes...),
 		trace.WithAttributes(attribute.Int64("signalbox.token", number(e.Token))))
 }
 
 // HoldEnded implements client.AcquireObserver.
 func (a *acquire) HoldEnded(e client.HoldEnd) {
-	outcome := OutcomeReleased
+	outcome := outcomeReleased
 	switch {
 	case errors.Is(e.Cause, client.ErrSessionClosed):
-		outcome = OutcomeClosed
+		outcome = outcomeClosed
 	case e.Cause != nil:
-		outcome = OutcomeLost
+		outcome = outcomeLost
 		a.hold.RecordError(e.Cause)
 		a.hold.SetStatus(codes.Error, e.Cause.Error())
 		if loss, ok := errors.AsType[*client.Loss](e.Cause); ok {
@@ -214,13 +216,13 @@ func (a *acquire) HoldEnded(e client.HoldEnd) {
 func acquireOutcome(err error) string {
 	switch {
 	case err == nil:
-		return OutcomeAcquired
+		return outcomeAcquired
 	case errors.Is(err, client.ErrNotAcquired):
-		return OutcomeNotAcquired
+		return outcomeNotAcquired
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return OutcomeCancelled
+		return outcomeCancelled
 	}
-	return OutcomeError
+	return outcomeError
 }
 
 // nameOf is a semaphore's name as an attribute. OTLP has no strings that are not UTF-8, and an

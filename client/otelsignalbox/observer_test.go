@@ -102,7 +102,7 @@ func TestSpans(t *testing.T) {
 	}
 	request.End()
 	list := k.take()
-	if len(list) != 3 || list[0].Name != SpanAcquire || list[1].Name != SpanHold {
+	if len(list) != 3 || list[0].Name != spanAcquire || list[1].Name != spanHold {
 		t.Fatalf("spans: %v", list)
 	}
 	acquire, hold := &list[0], &list[1]
@@ -113,12 +113,12 @@ func TestSpans(t *testing.T) {
 			t.Errorf("%s: parent %v, %v, %v", x.Name, x.Parent.SpanID(), x.Attributes, x.Status)
 		}
 	}
-	if value(acquire, "signalbox.outcome") != OutcomeAcquired || value(acquire, "signalbox.attempts") != "1" ||
+	if value(acquire, "signalbox.outcome") != outcomeAcquired || value(acquire, "signalbox.attempts") != "1" ||
 		value(acquire, "signalbox.queued") != "false" {
 		t.Errorf("acquire: %v", acquire.Attributes)
 	}
 	if len(hold.Links) != 1 || hold.Links[0].SpanContext.SpanID() != acquire.SpanContext.SpanID() ||
-		value(hold, "signalbox.outcome") != OutcomeReleased {
+		value(hold, "signalbox.outcome") != outcomeReleased {
 		t.Errorf("hold: links %v, %v", hold.Links, hold.Attributes)
 	}
 	if hold.StartTime.Before(acquire.EndTime) {
@@ -189,7 +189,7 @@ func TestOutcomes(t *testing.T) {
 	if err := a.Close(k.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if list := k.take(); len(list) != 1 || value(&list[0], "signalbox.outcome") != OutcomeClosed || list[0].Status.Code != codes.Unset {
+	if list := k.take(); len(list) != 1 || value(&list[0], "signalbox.outcome") != outcomeClosed || list[0].Status.Code != codes.Unset {
 		t.Errorf("closed: %v", list)
 	}
 	l, err := b.Acquire(k.ctx, "slot")
@@ -205,7 +205,7 @@ func TestOutcomes(t *testing.T) {
 	for ; len(list) == 0; list = k.take() { // it is reported from the session's goroutine
 		<-k.ended
 	}
-	if x := &list[0]; x.Name != SpanHold || value(x, "signalbox.outcome") != OutcomeLost || x.Status.Code != codes.Error ||
+	if x := &list[0]; x.Name != spanHold || value(x, "signalbox.outcome") != outcomeLost || x.Status.Code != codes.Error ||
 		value(x, "signalbox.loss.cause") != "session_ended_by_operator" {
 		t.Errorf("lost: %v %v", x.Attributes, x.Status)
 	}
