@@ -79,12 +79,7 @@ type Deadlock struct {
 
 // Has reports whether a session is in the deadlock. Another one may wait behind it.
 func (d *Deadlock) Has(session uint64) bool {
-	for _, s := range d.Sessions {
-		if s == session {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(d.Sessions, session)
 }
 
 const (

@@ -290,6 +290,6 @@ func (t NodeTree) List(ctx context.Context, prefix string, opts ...client.ReadOp
 // isPending reports whether a change of the cluster waits for a shard that does not decide. It may
 // still happen.
 func isPending(err error) bool {
-	var e *protocol.Error
-	return errors.As(err, &e) && e.Status == protocol.StatusUnavailable && e.Shard != 0
+	e, ok := errors.AsType[*protocol.Error](err)
+	return ok && e.Status == protocol.StatusUnavailable && e.Shard != 0
 }

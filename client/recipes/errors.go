@@ -3,6 +3,7 @@ package recipes
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
@@ -10,15 +11,7 @@ import (
 
 // refused reports whether the server decided about a request, with one of these errors.
 func refused(err error, as ...error) bool {
-	if err == nil || !driver.Answered(err) {
-		return false
-	}
-	for _, target := range as {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
+	return driver.Answered(err) && slices.ContainsFunc(as, func(target error) bool { return errors.Is(err, target) })
 }
 
 // overtaken reports whether another session was faster with a write: what it wrote decides.

@@ -233,8 +233,7 @@ func execCommand(inv *invocation, args []string) error {
 	c := exec.Command(path, args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = inv.stdin, inv.stdout, inv.stderr
 	if err := c.Run(); err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return &codeError{code: exit.ExitCode()}
 		}
 		return &codeError{code: supervise.CannotRun, err: err}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 
@@ -141,13 +142,8 @@ func kindOfInfo(s *client.SemaphoreInfo) semaphoreKind {
 
 // isService reports whether any owner is a member of a service: its data is an address.
 func isService(limit, used uint64, owners []client.Owner) bool {
-	if limit != client.Max || used == client.Max {
-		return false
-	}
-	for i := range owners {
-		if _, err := discovery.ParseEndpoint(owners[i].Data); err == nil {
-			return true
-		}
-	}
-	return false
+	return limit == client.Max && used != client.Max && slices.ContainsFunc(owners, func(o client.Owner) bool {
+		_, err := discovery.ParseEndpoint(o.Data)
+		return err == nil
+	})
 }

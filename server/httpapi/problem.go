@@ -101,8 +101,7 @@ var words = map[protocol.Refusal]string{
 
 // problemOf is the problem that an error is.
 func problemOf(err error) *problem {
-	var p *problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*problem](err); ok {
 		return p
 	}
 	for _, r := range refusals {

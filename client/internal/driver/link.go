@@ -150,8 +150,7 @@ func (l *link) over(err error) {
 	now := l.d.beginStep()
 	l.d.engine.Lost(now, l.conn, err)
 	err = l.conn.Err
-	var goodbye *protocol.Error
-	if errors.As(err, &goodbye) && goodbye.Status == protocol.StatusUnauthenticated {
+	if goodbye, ok := errors.AsType[*protocol.Error](err); ok && goodbye.Status == protocol.StatusUnauthenticated {
 		l.d.shown.revoked(err, l.tokenChange, now)
 	}
 	l.d.endStep(now)

@@ -197,8 +197,7 @@ func (r *reader) object(k Key, at Position, settings []Entry) error {
 	}
 	o := &Object{Key: k, At: at}
 	if err := r.forms[k.Kind](o, settings); err != nil {
-		var placed *Error
-		if errors.As(err, &placed) {
+		if _, ok := errors.AsType[*Error](err); ok {
 			return err
 		}
 		return at.Errorf("%s: %s", k, refusal(err))

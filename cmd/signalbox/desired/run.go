@@ -3,6 +3,7 @@ package desired
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -130,14 +131,6 @@ func make1(ctx context.Context, c *Change, cluster Cluster) (made bool, why stri
 
 // same reports whether two changes of an object are of the same state of it.
 func (c *Change) same(o *Change) bool {
-	if c.Op != o.Op || (c.Have == nil) != (o.Have == nil) || c.Have != nil &&
-		c.Have.Revision != o.Have.Revision || len(c.Fields) != len(o.Fields) {
-		return false
-	}
-	for i := range c.Fields {
-		if c.Fields[i] != o.Fields[i] {
-			return false
-		}
-	}
-	return true
+	return c.Op == o.Op && slices.Equal(c.Fields, o.Fields) && (c.Have == nil) == (o.Have == nil) &&
+		(c.Have == nil || c.Have.Revision == o.Have.Revision)
 }

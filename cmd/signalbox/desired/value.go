@@ -211,12 +211,7 @@ func textNode(text string) *yaml.Node {
 
 // plainText reports whether a text has nothing but characters that show.
 func plainText(text string) bool {
-	for _, r := range text {
-		if r < ' ' || r == 0x7f || r > 0x7e {
-			return false
-		}
-	}
-	return true
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
 // tidyLines reports whether a text is lines of characters that show, with text at both ends of
