@@ -101,6 +101,13 @@ func (m *Member) AwaitNotNeeded(ctx context.Context) {
 // time the log of the meta shard lets one go: the next one is judged by what that leaves.
 func (m *Member) leaveIfNotNeeded(ctx context.Context) (why string) {
 	state := m.Meta.State()
+	if _, counts := state.NeededAmongOnline(m.instance); !counts {
+		// By a map that is behind, an instance would go at once that has had its vote for a moment.
+		sync, cancel := context.WithTimeout(ctx, updateTimeout)
+		_ = m.Meta.Sync(sync) // without a majority there is no newer one
+		cancel()
+		state = m.Meta.State()
+	}
 	own, ok := state.Instance(m.instance)
 	why, counts := state.NeededAmongOnline(m.instance)
 	switch {
