@@ -199,7 +199,7 @@ func TestReadsAreLinear(t *testing.T) {
 			}
 		}))
 	}
-	rounds := sized(25, 100, 300)
+	rounds := sized(25, 50, 300)
 	var writing, reading sync.WaitGroup
 	written := make(chan struct{})
 	histories := []*states{{}, {}}
