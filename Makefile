@@ -109,7 +109,7 @@ full-race:
 	@$(RACED) -p 2 -parallel 4 $(TESTFLAGS) $(concurrent)
 
 full-integration:
-	@$(RACED) -p 1 -parallel 8 $(TESTFLAGS) $(CLUSTERS:%=./%)
+	@$(RACED) -p 1 -parallel 5 $(TESTFLAGS) $(CLUSTERS:%=./%)
 
 full-chaos:
 	@$(PURE) SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) ./server/chaos

@@ -338,7 +338,7 @@ var clientFaults = []clientCase{
 		d.do(command{"do": "connect", "as": "m", "addresses": []string{two.url()}, "session": session})
 		s.ask("POST", "/v1/locks/"+d.mine+"taken?ttl=5m", "the-holder-of-"+d.mine, "").wants(200)
 		// With a short ttl a busy machine might end the session, whose name is then refused for long.
-		waiting := d.start(command{"do": "lock", "with": "n", "as": "w", "name": "taken", "wait": 150_000, "ttl": 300_000})
+		waiting := d.start(command{"do": "lock", "with": "n", "as": "w", "name": "taken", "wait": 150_000, "ttl": 120_000})
 		until(t, "it waits", func() bool { _, waiters := d.owners(s, "taken"); return waiters == 1 })
 		for _, as := range []string{"n", "m"} {
 			if a := d.do(command{"do": "lock", "with": as, "as": "y", "name": "jobs"}); a.Error == "" || !strings.Contains(a.Detail, "one lock at a time") {
@@ -354,7 +354,7 @@ var clientFaults = []clientCase{
 			}
 		}()
 		until(t, "the session is free", func() bool {
-			first = d.do(command{"do": "lock", "with": "n", "as": "x", "name": "jobs", "ttl": 300_000})
+			first = d.do(command{"do": "lock", "with": "n", "as": "x", "name": "jobs", "ttl": 120_000})
 			return first.Held
 		})
 		if a := d.do(command{"do": "lock", "with": "n", "as": "y", "name": "other"}); a.Error == "" {
@@ -364,7 +364,7 @@ var clientFaults = []clientCase{
 			t.Errorf("its release is %+v", a)
 		}
 		// The session goes on, and the next lease of it has a token of its own.
-		again := d.do(command{"do": "lock", "with": "m", "as": "z", "name": "jobs", "ttl": 300_000})
+		again := d.do(command{"do": "lock", "with": "m", "as": "z", "name": "jobs", "ttl": 120_000})
 		if again.Token <= first.Token || !again.Held {
 			t.Errorf("after %+v the next one is %+v", first, again)
 		}

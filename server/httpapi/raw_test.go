@@ -117,9 +117,10 @@ func TestRaw(t *testing.T) {
 	} {
 		for _, secure := range []bool{false, true} {
 			conn := f.dial(t, secure)
-			go func() { _, _ = io.WriteString(conn, c.request) }()
+			written := make(chan struct{})
+			go func() { defer close(written); _, _ = io.WriteString(conn, c.request) }()
 			if half, ok := conn.(interface{ CloseWrite() error }); c.status < 0 && ok {
-				time.Sleep(10 * time.Millisecond) // for the bytes before
+				<-written
 				_ = half.CloseWrite()
 			}
 			want := max(c.status, -c.status)
