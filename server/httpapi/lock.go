@@ -212,7 +212,7 @@ func (x *call) acquire(a *set, each func() (time.Duration, error)) (*client.Leas
 				return l, err
 			}
 		default: // it was ended, or moved, just now
-			return nil, cmp.Or(context.Cause(x.s.ctx), error(errExpired))
+			return nil, cmp.Or(context.Cause(x.s.ctx), error(errExpired.because(x.s.lossOf(""))))
 		}
 	} // it was lost again already
 }

@@ -79,7 +79,12 @@ func (x *sessionLosses) of(lease string) *client.Loss {
 func (s *session) lossOf(lease string) *client.Loss {
 	s.api.mu.Lock()
 	defer s.api.mu.Unlock()
-	if x := s.api.losses.of[s.sessionName]; x != nil {
+	return s.api.losses.get(s.sessionName, lease)
+}
+
+// get is what noteLoss has kept; nil: nothing. The API's lock is held.
+func (l *losses) get(session sessionName, lease string) *client.Loss {
+	if x := l.of[session]; x != nil {
 		return cmp.Or(x.of(lease), x.of(""))
 	}
 	return nil

@@ -3,9 +3,12 @@ package httpapi
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestLossesAreBounded: the losses of the latest 256 sessions are kept, and of each those of its latest
@@ -68,4 +71,29 @@ func TestLossesAreBounded(t *testing.T) {
 	}
 	wants(0, "z", "")
 	wants(1001, "", "")
+}
+
+// TestUnrenewed: a caller that renews its session too late is told so.
+func TestUnrenewed(t *testing.T) {
+	t.Parallel()
+	s := openSite(t, servertest.Start(t, servertest.RealTime()))
+	s.ask("POST", "/v1/locks/a?ttl=2s", alice, "").wants(200)
+	await.True(t, "the session ends", func() bool { return len(s.sessions()) == 0 })
+	for range 2 {
+		got := s.ask("POST", "/v1/session/keepalive?holding=a", alice, "").wants(410, "session_expired")
+		switch loss, _ := got.doc["loss"].(map[string]any); loss["cause"] {
+		case "unknown":
+			if !strings.Contains(fmt.Sprint(loss["steps"]), "no request renewed the session for ") {
+				t.Errorf("the loss has steps %q", loss["steps"])
+			}
+		case "process_stood_still": // a busy machine did not run the gateway
+		default:
+			t.Errorf("the loss is %v", loss)
+		}
+	}
+	s.ask("POST", "/v1/locks/b?ttl=60s", bob, "").wants(200)
+	s.ask("DELETE", "/v1/session", bob, "").wants(200)
+	if got := s.ask("POST", "/v1/session/keepalive", bob, "").wants(410, "session_expired"); got.doc["loss"] != nil {
+		t.Errorf("a session that its caller ended has lost %v", got.doc["loss"])
+	}
 }

@@ -94,6 +94,8 @@ type session struct {
 	native *client.Session
 	ttl    time.Duration
 	err    error
+	// unwatch has the end of the native session end this one no more; false: it does so already.
+	unwatch func() bool
 	// since is when the native session began to be attached here, which confirms it for the
 	// requests before that; generation is that of this attachment.
 	since      time.Time
@@ -141,7 +143,10 @@ func (s *session) step(f func(m *machine.Session, now time.Duration)) {
 		}
 	}
 	s.mu.Unlock()
-	if r.Stop {
+	switch {
+	case r.Unrenewed != 0:
+		s.unrenewed(r)
+	case r.Stop:
 		stop(s.native)
 	}
 	for _, back := range r.Return {
@@ -284,7 +289,7 @@ func (a *API) take(x *call, name sessionName, ttl time.Duration, holder string) 
 		entered := false
 		s.step(func(m *machine.Session, _ time.Duration) { entered = m.Enter() })
 		if !entered {
-			return nil, errExpired
+			return nil, errExpired.because(a.losses.get(name, ""))
 		}
 		return s, nil
 	}
@@ -334,7 +339,7 @@ func (s *session) open(c *client.Client) {
 	s.native, s.err = native, err
 	if err == nil {
 		s.noteLoss("", nil)
-		context.AfterFunc(native.Context(), func() { s.over(native.Err()) })
+		s.unwatch = context.AfterFunc(native.Context(), func() { s.over(native.Err()) })
 		s.step(func(m *machine.Session, now time.Duration) { m.Started(now, s.ttl) })
 	} else {
 		s.over(err)
@@ -455,6 +460,24 @@ func (s *session) over(why error) {
 // leave is called when the answer to a call is written: the session lives for its ttl from now on.
 func (s *session) leave() {
 	s.step(func(m *machine.Session, now time.Duration) { m.Leave(now, m.Life()) })
+}
+
+// unrenewed ends the session because no request has come for its life, which those that come later are told.
+func (s *session) unrenewed(r machine.Ready) {
+	if r.Late > time.Second { // this process stood still: the caller may have been in time, and the cluster knows
+		ctx, cancel := context.WithTimeout(s.ctx, answerTimeout)
+		_ = s.confirm(ctx)
+		cancel()
+	}
+	if !s.unwatch() { // it has ended already, and has said why
+		return
+	}
+	loss := &client.Loss{Cause: "unknown", Since: r.Unrenewed,
+		Steps:  []string{fmt.Sprintf("no request renewed the session for %.1f s", r.Unrenewed.Seconds())},
+		Advice: fmt.Sprintf("renew the session each third of its ttl, which is %s", s.ttl)}
+	s.noteLoss("", loss)
+	stop(s.native)
+	s.over(errExpired.because(loss))
 }
 
 // stop ends a native session. A stop of the gateway does not cut it short.

@@ -157,7 +157,10 @@ func (x *script) step(now time.Duration, input string, args []string) string {
 	for _, back := range r.Return {
 		out = append(out, fmt.Sprintf("op %d: give %d back", back.Op, back.Lease.Token()))
 	}
-	if r.Stop {
+	switch {
+	case r.Unrenewed != 0:
+		out = append(out, fmt.Sprintf("stop the session: no request for %s, %s late", r.Unrenewed, r.Late))
+	case r.Stop:
 		out = append(out, "stop the session")
 	}
 	state := []string{"starting", "live", "stopping", "over"}[x.s.State()]

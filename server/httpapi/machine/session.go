@@ -75,6 +75,9 @@ type Ready struct {
 	Cancel  []Op     // acquires whose outcome nobody wants
 	Return  []Return // grants to release
 	Stop    bool     // end the native session
+	// Late: with Stop, by how much the end came after the session's life without a request; Unrenewed: its
+	// whole time without one. 0: it has not ended for that.
+	Late, Unrenewed time.Duration
 }
 
 // Return is a grant that nobody wants. Its release is followed by Ended.
@@ -206,6 +209,7 @@ func (s *Session) Tick(now time.Duration) {
 		s.drop(n)
 	}
 	if s.ends != 0 && now >= s.ends {
+		s.ready.Late, s.ready.Unrenewed = now-s.ends, now-s.ends+s.Life()
 		s.stop()
 	}
 }
