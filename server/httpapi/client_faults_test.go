@@ -357,8 +357,13 @@ var clientFaults = []clientCase{
 			first = d.do(command{"do": "lock", "with": "n", "as": "x", "name": "jobs", "ttl": 120_000})
 			return first.Held
 		})
-		if a := d.do(command{"do": "lock", "with": "n", "as": "y", "name": "other"}); a.Error == "" {
-			t.Errorf("while one is held, the second one is %+v", a)
+		for _, name := range []string{"jobs", "other"} {
+			if a := d.do(command{"do": "lock", "with": "n", "as": "y", "name": name}); a.Error == "" {
+				t.Errorf("while one is held, the second one is %+v", a)
+			}
+		}
+		if owners, _ := d.owners(s, "jobs"); owners != 1 {
+			t.Errorf("a second lock, which was refused, leaves the first one with %d owners", owners)
 		}
 		if a := d.do(command{"do": "release", "lease": "x"}); a.Error != "" {
 			t.Errorf("its release is %+v", a)

@@ -96,7 +96,7 @@ class _Lease:
     token, count, slots = 0, 0, []  # type: int, Union[int, str], List[str]
     cause: Optional[BaseException] = None
     _state, _until, _due, _pause = "new", 0.0, math.inf, 0.05  # new, held, lost or released; belief; next request
-    _known, _failure = False, None  # type: bool, Optional[Exception]  # known: a gateway has told of the session
+    _asked, _known, _failure = False, False, None  # type: bool, bool, Optional[Exception]  # known: a gateway has told of the session
     _renewed, _began, _ran = 0.0, 0.0, -math.inf  # the request that renewed it, the next one, and when a failure came in time
     def __init__(self, core: Any, name: Name, query: Query, ttl: float, wait: float, holder: str, hold: float, data: bytes) -> None:
         if not (1 <= ttl <= 1500 and ttl == round(ttl) and wait >= 0):
@@ -123,7 +123,7 @@ class _Lease:
             self._state, self.cause, self._failure, self._pause = state, cause, None, 0.05
             core._held.discard(self)
             if state == "lost": self.lost.set()
-            if not owed or isinstance(cause, SessionExpired): return self._settle()
+            if not owed or not self._asked or isinstance(cause, SessionExpired): return self._settle()
             self._due, self._until = _now(), _now() + self.ttl + 1
             core._owed.add(self)
             core._wake()
@@ -152,6 +152,7 @@ class _Lease:
         if core._given and _reserved.setdefault((core._node, core._given), self) is not self:
             raise Error("the session that was given serves one lock at a time, and another one is held or under way")
         core._pending.add(self)
+        self._asked = True  # what is refused above owes nothing: the session serves the other one
         try: yield from self._wait_for()
         except BaseException as e:
             self._known = self._known or isinstance(e, Error) and not isinstance(e, (Unavailable, Cancelled))
@@ -408,10 +409,9 @@ class Connection(_Core):
         return self._acquire(Lease(self, name, query, ttl, wait, holder, hold, data), cancel)
     def _acquire(self, lease: Lease, cancel: Cancel) -> Lease:
         self._sleep(cancel, 0)
-        try:
-            self._run(lease._acquire(), cancel)
-            return lease
+        try: self._run(lease._acquire(), cancel)
         except BaseException: lease._end("released"); raise
+        return lease
     def describe(self, name: Name) -> Dict[str, Any]:
         """Who holds a lock, and who waits for it."""
         return self._run(self._describe(name))

@@ -22,6 +22,8 @@ class Wrong(Exception):
 class World:
     """The clock, what happens at which time, the gateways, and the cluster behind them."""
 
+    given = None  # a session's name for all callers of the process
+
     def __init__(self, seed):
         self.random = random.Random(seed)
         random.seed(seed)
@@ -53,17 +55,14 @@ class World:
 
     def send(self, process, step):
         at, method, target, headers, body, limit, again = step
-        turn, sent, fate = process.turn, self.now, self.fate(at)
-        lease = self.leases.get(headers.get("Signalbox-Session"))
-        if lease is not None:
-            lease.asks(method, fate)
-        request = {"open": True, "method": method, "url": urllib.parse.urlsplit(target), "session": headers.get("Signalbox-Session")}
+        turn, sent, fate, lease = process.turn, self.now, self.fate(at), process.lease
+        lease.asks(method, fate)
+        request = {"open": True, "method": method, "url": urllib.parse.urlsplit(target), "session": headers["Signalbox-Session"], "lease": lease}
 
         def answered(status, document, kind="application/json", says=False):
             answer = sb._Answer(status, {"content-type": kind, "retry-after": "1"}, json.dumps(document).encode(), sent, "", {})
             if process.turn == turn and request["open"]:
-                if lease is not None:
-                    lease.hears(method, says and status in (200, 202, 410))
+                lease.hears(method, says and status in (200, 202, 410))
                 if says and document.get("state") in ("acquired", "alive"):
                     lease.told(sent + (document["waited_ms"] + document["expires_in_ms"]) / 1000)
                 process.resume(turn, answer)
@@ -79,15 +78,14 @@ class World:
         def over():
             if request["open"]:
                 request["open"] = False
-                if lease is not None and process.turn == turn:
+                if process.turn == turn:
                     lease.hears(method, False)
                 process.fail(turn, sb.Unavailable("nothing came"))
 
         if fate == "refused":
             failure = sb.Unavailable("refused")
             failure.sent = False
-            if lease is not None:
-                lease.hears(method, False)
+            lease.hears(method, False)
             return self.at(0.001, process.fail, turn, failure)
         self.at(limit, over)
         if fate == "502":
@@ -98,7 +96,7 @@ class World:
             return self.at(0.01, answered, 200, self.random.choice(
                 [{}, {"token": 1}, {"state": "acquired", "token": 7, "count": "max", "expires_in_ms": 10**9, "waited_ms": 0},
                  {"state": "alive", "expires_in_ms": 1000, "waited_ms": 10**8}, {"state": "acquired"}]))
-        if fate != "lost":
+        if fate != "lost" and not (fate == "late" and method == "DELETE" and self.given):
             delay = self.random.uniform(0.001, 0.1) if fate != "late" else self.random.uniform(0.1, 20)
             self.at(delay, self.serve, request, reply)
 
@@ -188,6 +186,83 @@ class World:
                     raise Wrong("it is granted while somebody else believes to hold it")
 
 
+class Given(World):
+    """A cluster where all callers use one session, which serves one of them at a time; others hold the same locks.
+
+    No release is late here: one without a token that arrives behind the next acquire of its name takes that.
+    """
+
+    given = "a-given-session"
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.s = None
+        for path in ("/v1/locks/a", "/v1/locks/b"):
+            self.locks[path] = {"owner": None, "token": 0}
+            self.at(self.random.uniform(0, 20), self.others, self.locks[path])
+
+    def others(self, lock):
+        if lock["owner"] is None:
+            lock["owner"] = "others"
+        elif lock["owner"] == "others":
+            lock["owner"] = None
+        self.at(self.random.uniform(0.5, 10), self.others, lock)
+
+    def end(self, s):
+        s["ended"] = True
+        for lock in self.locks.values():
+            lock["owner"] = None if lock["owner"] is s else lock["owner"]
+
+    def place_lost(self, s):
+        for lease in self.leases.values():
+            if self.healthy and lease.state == "holds" and lease.wanted():
+                raise Wrong("the session ends by which somebody holds, though a gateway always answers")
+
+    def serve(self, request, reply):
+        url, arrived, s, lease = request["url"], self.now, self.s, request["lease"]
+        query = dict(urllib.parse.parse_qsl(url.query))
+        if request["method"] == "POST" and url.path.startswith("/v1/locks/") and s is None:
+            s = self.s = {"ttl": float(query["ttl"][:-1]), "ended": False, "uses": 0}
+        if s is None or s["ended"]:
+            return reply(410, "session_expired")
+        s["uses"] += 1
+
+        def answer(status, document):
+            s["uses"] += 1
+            self.at(s["ttl"] + 1, self.unused, s)
+            self.at(0, self.unused, s)
+            if isinstance(document, dict) and "state" in document:
+                document.update(expires_in_ms=int(s["ttl"] * 1000), waited_ms=int((self.now - arrived) * 1000))
+            reply(status, document)
+
+        if url.path.endswith("/keepalive"):
+            return answer(200, {"state": "alive"}) if self.locks["/v1/locks/" + query["holding"]]["owner"] is s else answer(410, "lease_lost")
+        lock = self.locks[url.path]
+        if request["method"] == "DELETE":
+            for other in self.leases.values():
+                if other is not lease and other._path == lease._path and other.wanted() and query.get("token", lock["token"]) == lock["token"]:
+                    raise Wrong("what another lease of the session holds, or waits for, is given back")
+            if released := lock["owner"] is s and int(query.get("token", lock["token"])) == lock["token"]:
+                lock["owner"] = None
+            return answer(200, {"released": released})
+        until = self.now + float(query.get("wait", "0ms")[:-2]) / 1000
+
+        def look():
+            if s["ended"]:
+                return reply(410, "session_expired")
+            if lock["owner"] is None:
+                lock["owner"], lock["token"] = s, next(self.tokens)
+            if lock["owner"] is s:
+                return answer(200, {"state": "acquired", "token": lock["token"], "count": "max"})
+            if "wait" not in query:
+                return answer(409, "not_acquired")
+            if self.now >= until or not request["open"]:
+                return answer(202, {"state": "waiting"})
+            self.at(min(0.05, max(0.0001, until - self.now)), look)
+
+        look()
+
+
 world = None
 sb._now = lambda: world.now
 
@@ -207,11 +282,11 @@ class Lease(sb._Lease):
         self.lost, self.preempted, self._gone = Event(), Event(), Event()
         self.belief, self.state, self.silent = -1.0, "new", 0.0
         self.failed, self.reached, self.given, self.deleted = None, False, False, 0.0
-        world.leases[self._session] = self
+        world.leases[self if world.given else self._session] = self
 
     def __setattr__(self, key, value):
         super().__setattr__(key, value)
-        if key == "_session":
+        if key == "_session" and not world.given:
             world.leases[value] = self
 
     def wanted(self):
@@ -254,8 +329,8 @@ class Lease(sb._Lease):
 class Process:
     """Steps under way."""
 
-    def __init__(self, core, steps, done=lambda value, error: None):
-        self.core, self.steps, self.done, self.turn = core, steps, done, 0
+    def __init__(self, lease, steps, done=lambda value, error: None):
+        self.lease, self.steps, self.done, self.turn = lease, steps, done, 0
 
     def go(self, call, *args):
         self.turn += 1
@@ -298,7 +373,7 @@ class Core(sb._Core):
             return
         due, wake = self._take_due(sb._BUSY - self._busy)
         for x in due:
-            p = Process(self, x._attend(), lambda value, error, x=x: self._served(x))
+            p = Process(x, x._attend(), lambda value, error, x=x: self._served(x))
             p.go(next, p.steps)
         if self._held or self._owed:
             world.at(wake, self.attend, tick)
@@ -306,7 +381,7 @@ class Core(sb._Core):
 
 def caller(core, rng):
     """Begins a caller that locks once, and does then what callers do."""
-    ttl, wait = rng.choice((1, 3, 6, 10, 30)), rng.choice((0, 5, 20, 60))
+    ttl, wait = rng.choice((1, 3, 6, 10, 30)) if not world.given else 10, rng.choice((0, 5, 20, 60))
     lease = Lease(core, rng.choice(("a", "b")), [("mode", "exclusive")], ttl, wait, "", 0, b"")
 
     def done(value, error):
@@ -314,6 +389,8 @@ def caller(core, rng):
             if lease.state == "waits" and not isinstance(error, sb.Error):
                 raise error
             lease.state = "failed" if lease.state != "gave up" else lease.state
+            if rng.random() < 0.5:
+                lease._end("released")  # as the call of threads does, and a program by asyncio may
             lease.owes(world.now)
             if lease.held:
                 raise Wrong("it failed, and is held")
@@ -321,6 +398,8 @@ def caller(core, rng):
         if lease.state == "gave up":
             raise Wrong("what was given up is held")
         lease.state = "holds"
+        if world.given and any(x is not lease and x.state == "holds" and x.held for x in world.leases.values()):
+            raise Wrong("two leases of one session are held at once")
         look()
         if rng.random() < 0.7:
             world.at(rng.uniform(0, 3 * ttl), release)
@@ -351,7 +430,7 @@ def caller(core, rng):
             lease.state = "gave up"
             process.fail(process.turn, sb.Cancelled("given up"))
 
-    process = Process(core, lease._acquire(), done)
+    process = Process(lease, lease._acquire(), done)
     lease.state = "waits"
     process.go(next, process.steps)
     if rng.random() < 0.3:
@@ -373,15 +452,19 @@ def still(s, lease):
 
 def play(seed):
     global world
-    world = World(seed)
+    world = World(seed) if seed % 3 else Given(seed)
     sb._reserved.clear()
-    cores = [Core(("http://one", "http://two"), None, None, "/default", 10, None) for _ in range(3)]
+    cores = [Core(("http://one", "http://two"), None, world.given, "/default", 10, None) for _ in range(3)]
     for _ in range(world.random.randint(3, 12)):
         world.at(world.random.uniform(0, 40), caller, world.random.choice(cores), world.random)
     # Requests that are late may arrive until then. What they bring about has an end, too.
-    world.at(world.healed + 25, left)
+    if not world.given:
+        world.at(world.healed + 25, left)
     world.run(world.healed + 150)
-    left()
+    if world.given and sb._reserved and not any(x.held for x in world.leases):
+        raise Wrong("nobody holds or waits, and the session is not free")
+    if not world.given:
+        left()
     world.run(world.healed + 160)
 
 
