@@ -92,7 +92,8 @@ test: vet ## what a person waits for before a commit: format, vet, each package'
 
 FULL := check commands race integration chaos modules browser
 full: ## what CI waits for before a merge, 25 minutes, or one PART of it: check commands race integration chaos modules browser
-	@for p in $(or $(PART),$(FULL)); do echo "make full PART=$$p"; $(MAKE) --no-print-directory full-$$p || exit 1; done
+	@failed=; for p in $(or $(PART),$(FULL)); do echo "make full PART=$$p"; $(MAKE) --no-print-directory full-$$p || failed="$$failed $$p"; done; \
+	test -z "$$failed" || { echo "FAIL: make full PART=... failed for$$failed"; exit 1; }
 
 full-check: vet
 	@go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
@@ -115,7 +116,8 @@ full-chaos:
 	@$(PURE) SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) ./server/chaos
 
 full-modules:
-	@set -e; for m in $(MODULES); do echo "module $$m"; (cd $$m; go vet ./...; SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) ./...); done
+	@failed=; for m in $(MODULES); do echo "module $$m"; (cd $$m && go vet ./... && SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) ./...) || failed="$$failed $$m"; done; \
+	test -z "$$failed" || { echo "FAIL: the tests of$$failed"; exit 1; }
 
 full-browser:
 	@cd server/console/browsertest && go vet . && SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) .
