@@ -1,7 +1,9 @@
 package gateway_test
 
 import (
+	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -84,4 +86,56 @@ func TestIgnorePreemption(t *testing.T) {
 	}
 	must(t, l.Release(ctx))
 	must(t, <-got)
+}
+
+// atAcquire observes a client: f is called when an acquire begins.
+type atAcquire struct {
+	client.Observer
+	f func()
+}
+
+func (o *atAcquire) AcquireStarted(context.Context, client.AcquireStart) client.AcquireObserver {
+	o.f()
+	return nil
+}
+func (o *atAcquire) ConnectionChanged(client.ConnectionChange) {}
+func (o *atAcquire) SessionChanged(client.SessionChange)       {}
+func (o *atAcquire) RequestRetried(client.RequestRetry)        {}
+
+// TestLeasesGivenUp: a session that was attached keeps what it holds, whenever the one that makes leases
+// of it is given up.
+func TestLeasesGivenUp(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t)
+	giveUp := func() {}
+	c, err := client.Open(testContext(t), client.Config{Endpoints: []string{srv.Addr()}, Observer: &atAcquire{f: func() { giveUp() }}})
+	must(t, err)
+	t.Cleanup(c.CloseWithoutRelease)
+	one := openNode(t, srv)
+	two, err := c.Node(testContext(t), "/default")
+	must(t, err)
+	create, key := gateway.CreateID{7}, gateway.Key{1}
+	s, err := gateway.StartAs(testContext(t), one, create, key, client.Timeout(time.Minute))
+	must(t, err)
+	l, err := s.Acquire(testContext(t), "lock", client.Ephemeral(), client.Count(client.Max))
+	must(t, err)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for try := range 200 {
+		found, err := gateway.Find(testContext(t), two, create)
+		must(t, err)
+		moved, err := gateway.Attach(testContext(t), two, found.Next(key))
+		must(t, err)
+		ctx, cancel := context.WithCancel(testContext(t))
+		giveUp = func() { time.AfterFunc(time.Duration(rng.Int64N(int64(time.Millisecond))), cancel) }
+		for _, err := range gateway.Leases(ctx, moved, func(string, bool) bool { return true }) {
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+		cancel()
+		sem, err := one.Describe(testContext(t), "lock", client.IncludeOwners(), client.ReadConsistency(client.Strict))
+		if err != nil || len(sem.Owners) != 1 || sem.Owners[0].Token != l.Token() {
+			t.Fatalf("after try %d the semaphore is %+v, %v", try, sem, err)
+		}
+	}
 }

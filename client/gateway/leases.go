@@ -59,14 +59,30 @@ func leaseOf(
 	if sem.Config != nil && sem.Config.Policy == client.PolicyPriority {
 		opts = append(opts, client.Priority(o.Priority))
 	}
-	l, err := s.TryAcquire(ctx, info.Name, opts...)
-	if l != nil && l.Token() != o.Token { // it was taken away meanwhile, and this is another grant
-		return Lease{}, l.Release(ctx)
+	// An acquire that is given up gives back what the session holds. So it goes on when ctx has ended, and then what
+	// it is answered stays the session's.
+	type answer struct {
+		l   *client.Lease
+		err error
 	}
-	if errors.Is(err, client.ErrNotAcquired) {
-		err = nil
+	answered := make(chan answer, 1)
+	go func() {
+		ctx := context.WithoutCancel(ctx)
+		l, err := s.TryAcquire(ctx, info.Name, opts...)
+		switch {
+		case l != nil && l.Token() != o.Token: // it was taken away meanwhile, and this is another grant
+			l, err = nil, l.Release(ctx)
+		case errors.Is(err, client.ErrNotAcquired):
+			err = nil
+		}
+		answered <- answer{l, err}
+	}()
+	select {
+	case a := <-answered:
+		return Lease{a.l, info.Ephemeral, o.Data}, a.err
+	case <-ctx.Done():
+		return Lease{}, context.Cause(ctx)
 	}
-	return Lease{l, info.Ephemeral, o.Data}, err
 }
 
 // Holds reports whether the cluster has the grant of a lease, by a read that begins with the call:
