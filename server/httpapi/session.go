@@ -101,7 +101,8 @@ type session struct {
 	since      time.Time
 	generation uint64
 	placed     atomic.Bool // it waits in queues whose places it took at another gateway
-	adopting   sync.Mutex  // held while what it has is read
+	adopting   sync.Mutex  // guards adoption
+	adoption   *adoption   // under way, for requests; nil: none is
 
 	ctx context.Context // ends with the session, or when its token was revoked
 	end context.CancelCauseFunc
@@ -428,14 +429,45 @@ func (s *session) adopt(ctx context.Context, native *client.Session) error {
 	return nil
 }
 
-// adoptGrants is adopt of a session with places that it took at another gateway.
+// adoption is an adopt for requests. It outlives them: an acquire that is given up would give back what
+// the session holds.
+type adoption struct {
+	began time.Time
+	done  chan struct{} // closed when it has ended
+	err   error
+}
+
+// adoptGrants is adopt, of a session with places that it took at another gateway, that begins after the
+// request.
 func (x *call) adoptGrants() error {
-	if !x.s.placed.Load() {
+	s := x.s
+	if !s.placed.Load() {
 		return nil
 	}
-	x.s.adopting.Lock()
-	defer x.s.adopting.Unlock()
-	return x.s.adopt(x.ctx, x.s.native)
+	for {
+		s.adopting.Lock()
+		if s.adoption == nil {
+			a := &adoption{began: time.Now(), done: make(chan struct{})}
+			s.adoption = a
+			go func() {
+				a.err = s.adopt(s.ctx, s.native)
+				s.adopting.Lock()
+				s.adoption = nil
+				s.adopting.Unlock()
+				close(a.done)
+			}()
+		}
+		a := s.adoption
+		s.adopting.Unlock()
+		select {
+		case <-a.done:
+		case <-x.ctx.Done():
+			return context.Cause(x.ctx)
+		}
+		if !a.began.Before(x.began) {
+			return a.err
+		}
+	}
 }
 
 // watch has the machine told when a lease ends.
