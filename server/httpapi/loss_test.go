@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
@@ -95,5 +96,23 @@ func TestUnrenewed(t *testing.T) {
 	s.ask("DELETE", "/v1/session", bob, "").wants(200)
 	if got := s.ask("POST", "/v1/session/keepalive", bob, "").wants(410, "session_expired"); got.doc["loss"] != nil {
 		t.Errorf("a session that its caller ended has lost %v", got.doc["loss"])
+	}
+}
+
+// TestLossesSpeakOfTheGateway: a loss that the SDK has computed in the gateway does not blame the
+// caller's process, and an operator's words stay as they are.
+func TestLossesSpeakOfTheGateway(t *testing.T) {
+	loss := &client.Loss{Cause: "process_stood_still", Stood: time.Second,
+		Steps:  []string{"1.0 s before: renewed by a:1", "0.0 s before: the process ran again after 1.0 s"},
+		Advice: "this process did not run for 1.0 s: give it CPU"}
+	p := badRequest("not renewed: this process did not run for 1.0 s").because(loss)
+	got := *p.more["loss"].(*client.Loss)
+	if got.Steps[0] != loss.Steps[0] || got.Steps[1] != "0.0 s before: the gateway's process ran again after 1.0 s" ||
+		got.Advice != "the gateway's process did not run for 1.0 s: give it CPU" ||
+		p.detail != "not renewed: the gateway's process did not run for 1.0 s" || strings.Contains(loss.Steps[1], "gateway") {
+		t.Errorf("%q, %+v", p.detail, got)
+	}
+	if p := badRequest("killed by an operator: this process is broken").because(&client.Loss{}); strings.Contains(p.detail, "gateway") {
+		t.Errorf("an operator says %q", p.detail)
 	}
 }

@@ -122,11 +122,22 @@ func (p *problem) because(loss *client.Loss) *problem {
 	if loss == nil {
 		return p
 	}
-	why := *p
-	why.more = document{"loss": loss}
+	why, own := *p, *loss
+	own.Steps, own.Advice = slices.Clone(loss.Steps), ofGateway.Replace(loss.Advice)
+	for i, step := range own.Steps {
+		own.Steps[i] = ofGateway.Replace(step)
+	}
+	if loss.Stood > 0 { // else it may have an operator's words
+		why.detail = ofGateway.Replace(p.detail)
+	}
+	why.more = document{"loss": &own}
 	maps.Copy(why.more, p.more)
 	return &why
 }
+
+// ofGateway has words of the SDK, which runs in the gateway, not speak of the caller's process.
+var ofGateway = strings.NewReplacer("this process", "the gateway's process", "this machine", "the gateway's machine",
+	"the process ran", "the gateway's process ran", "the machine woke", "the gateway's machine woke")
 
 // write answers with the problem.
 func (p *problem) write(w http.ResponseWriter) {
