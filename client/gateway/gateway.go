@@ -224,6 +224,11 @@ func NativeTimeout(timeout time.Duration) time.Duration {
 	return (native + time.Millisecond).Truncate(time.Millisecond)
 }
 
+// Since is how long ago the native session behind a client's timeout was renewed.
+func Since(s *client.Session, timeout time.Duration) time.Duration {
+	return max(0, timeout+slack(timeout)-s.Remaining())
+}
+
 // Timeout is the longest timeout of a client, in whole seconds, whose native session has this one:
 // no client may have been told more. It is at least a second.
 func Timeout(native time.Duration) time.Duration {

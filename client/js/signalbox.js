@@ -201,7 +201,7 @@ export class Lease {
 }
 const causes = { 0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded" };
 /** Why a lease was not renewed, if the last failure came in time: else it is not known whether the program ran. */
-const lossOf = ({ failure: e, ran }, sent, ttl) => ({ since_ms: Math.round(since(sent)), stood_ms: 0, advice: "",
+const lossOf = ({ failure: e, ran }, sent, ttl) => ({ since_ms: Math.round(since(sent)), stood_ms: 0, advice: e?.loss?.advice ?? "",
     cause: ran && since(ran) < ttl / 3 + 500 && e && (e.status || e instanceof Unavailable) && causes[e.status] || "unknown", steps: e ? [e.message] : [] });
 const givenSessions = new Map(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */

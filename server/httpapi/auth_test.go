@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -91,8 +92,15 @@ func TestIdentities(t *testing.T) {
 		t.Fatal(err)
 	}
 	(<-waiting).wants(401, "unauthenticated")
-	if code := held.ends("lost"); code != "unauthenticated" {
-		t.Errorf("the stream of a revoked token ends with %q", code)
+	refused := func(a *answer) bool {
+		loss, _ := a.doc["loss"].(map[string]any)
+		return a.doc["code"] == "unauthenticated" && loss["cause"] == "refused" && fmt.Sprint(loss["since_ms"]) != "0"
+	}
+	if a := held.wants("lost"); !refused(a) {
+		t.Errorf("the stream of a revoked token ends with %v", a.doc)
+	}
+	if a := s.ask("POST", "/v1/session/keepalive", alice, "", bearer["three"]).wants(401); !refused(a) {
+		t.Errorf("a renewal with a revoked token is answered %v", a.doc)
 	}
 	held = s.stream("/v1/locks/c", "", bearer["four"])
 	held.wants("acquired")

@@ -75,9 +75,32 @@ func (c *callers) checkToken() {
 			_, refused[s.node] = c.conn.Client.Node(ctx, s.node)
 		}
 		if why := cmp.Or(err, refused[s.node]); err != nil || errors.Is(why, client.ErrForbidden) {
-			s.end(why)
+			s.refuse(problemOf(why))
 		}
 	}
+}
+
+// refuse ends the waits and streams of the session's caller, whose token does not count any more.
+func (s *session) refuse(why *problem) {
+	select {
+	case <-s.ready:
+		if s.err == nil {
+			why = why.because(&client.Loss{Cause: "refused", Since: gateway.Since(s.native, s.ttl), Steps: []string{why.detail},
+				Advice: "send a token that is valid, of an identity with the right to use the node"})
+		}
+	default:
+	}
+	s.end(why)
+}
+
+// refusal is what checkToken has found, while the session is detached for it; nil: nothing.
+func (s *session) refusal() error {
+	p, _ := errors.AsType[*problem](context.Cause(s.ctx))
+	refused := p != nil && (p.status == http.StatusUnauthorized || p.status == http.StatusForbidden)
+	if refused && s.native != nil && s.native.State() == client.Detached {
+		return p
+	}
+	return nil
 }
 
 // session is a caller's session: one native session, by the caller's name for it. The machine
@@ -203,9 +226,11 @@ func (x *call) open(ttl time.Duration, holder string) error {
 		s.leave()
 		return unavailable("the cluster did not answer within %s; repeat the request", answerTimeout)
 	}
-	switch {
+	switch refusal := s.refusal(); {
 	case s.err != nil:
 		return s.err
+	case refusal != nil: // at once: callers do not wait for long
+		err = refusal
 	case ttl != 0 && s.ttl != ttl:
 		err = badRequest("the session has a ttl of %s, not %s: repeat it with the same ttl, "+
 			"or another program uses this name", s.ttl, ttl)

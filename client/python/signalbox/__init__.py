@@ -112,8 +112,8 @@ class _Lease:
     def _late(self) -> Error:
         e, ran = self._failure, _now() - self._ran < self.ttl / 3 + 0.5  # else it is not known whether the program ran
         status = e.status if ran and isinstance(e, Error) and (e.status or isinstance(e, Unavailable)) else -1
-        loss = {"cause": {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded"}.get(status, "unknown"),
-                "since_ms": int(1000 * (_now() - self._renewed)), "stood_ms": 0, "steps": [str(e)] if e else [], "advice": ""}
+        loss = {"cause": {0: "unreachable", 401: "refused", 403: "refused", 429: "overloaded"}.get(status, "unknown"), "stood_ms": 0,
+                "since_ms": int(1000 * (_now() - self._renewed)), "steps": [str(e)] if e else [], "advice": getattr(e, "loss", {}).get("advice", "")}
         return _error("", "%r was not renewed in time; acquire it again" % (self.name,), 0, {"loss": loss}, LeaseLost, e)
     def _end(self, state: str, cause: Optional[BaseException] = None, owed: bool = True) -> None:
         """Ends what is held, or a try to get it, once. What is owed is given back in the background."""
