@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
@@ -448,11 +449,11 @@ func (t *trouble) words(e *Engine, cause lossCause, d time.Duration) (text strin
 		text = "a limit refused it for " + seconds(d)
 	}
 	if err := t.example(cause); err != nil {
-		return fmt.Sprintf("%s (%v)", text, err)
+		return text + " (" + plainly(err) + ")"
 	}
 	if n := len(t.steps); n > 0 && cause == noLeader {
 		x := t.steps[n-1]
-		return fmt.Sprintf("%s: %s did not answer (%v), and others do not lead", text, addressOf(e, "", x.instance), x.err)
+		return fmt.Sprintf("%s: %s did not answer (%s), and others do not lead", text, addressOf(e, "", x.instance), plainly(x.err))
 	}
 	return text
 }
@@ -466,6 +467,9 @@ func (t *trouble) example(cause lossCause) error {
 	}
 	return nil
 }
+
+// plainly is an error without words that the cause says, which for refusals would be wrong.
+func plainly(err error) string { return strings.TrimPrefix(err.Error(), ErrUnreachable.Error()+": ") }
 
 // seconds is a time as people read it.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
@@ -482,7 +486,7 @@ func (t *trouble) lines(e *Engine) []string {
 		if text != "" {
 			text += ": "
 		}
-		if text += x.err.Error(); x.times > 1 {
+		if text += plainly(x.err); x.times > 1 {
 			text += fmt.Sprintf(" (%d times)", x.times)
 		}
 		list = append(list, line{x.at, text})
