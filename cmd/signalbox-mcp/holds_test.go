@@ -8,6 +8,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -235,5 +236,48 @@ func TestWarning(t *testing.T) {
 	<-h.lease.Ending()
 	if lines := a.takeNotices(); len(lines) != 1 {
 		t.Error(lines)
+	}
+}
+
+// TestLossesSayWhy: an agent is notified why it lost a hold, and what to do.
+func TestLossesSayWhy(t *testing.T) {
+	t.Parallel()
+	for what, take := range map[string]func(t *testing.T, own, other *client.Session) error{
+		"killed by an operator: host is broken) (ask the operator": func(t *testing.T, own, other *client.Session) error {
+			return admin.OfNode(other.Node()).KillSession(t.Context(), own.ID(), "host is broken")
+		},
+		"a waiter preempted it, and the time to yield is over (yield when": func(t *testing.T, _, other *client.Session) error {
+			_, err := other.Acquire(t.Context(), "gpu")
+			return err
+		},
+		"semaphore was deleted by force; create it again before the next acquire (create the semaphore again": func(t *testing.T, _, other *client.Session) error {
+			return other.Delete(t.Context(), "gpu", true)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			a, own, other := kit(t, servertest.RealTime())
+			if err := other.Create(t.Context(), "gpu", 1, nil, client.SemaphoreConfig{Preempt: client.PreemptAny, Grace: time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			_, at, err := a.begin(own, []string{"gpu"}, want{units: 1}, false, []client.AcquireOption{client.MaxHold(time.Hour)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.await(t.Context(), at, 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := take(t, own, other); err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			await.True(t, "a loss", func() bool {
+				lines = append(lines, a.takeNotices()...)
+				return strings.Contains(strings.Join(lines, "\n"), "You lost")
+			})
+			if text := strings.Join(lines, "\n"); !strings.Contains(text, what) {
+				t.Errorf("it is notified: %s", text)
+			}
+		})
 	}
 }

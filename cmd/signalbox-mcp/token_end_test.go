@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,5 +63,42 @@ func TestTokensEnd(t *testing.T) {
 		if s := h.call("lock", args{"names": []string{"a"}}); s.State != "held" || s.Names[0].Token != first || len(s.Notices) > 0 {
 			t.Errorf("the agent had token %d, and is told %+v", first, s.reply)
 		}
+	}
+}
+
+// TestTokenRevoked: an agent whose token was revoked is notified that this is why it lost its lock.
+func TestTokenRevoked(t *testing.T) {
+	t.Parallel()
+	const root = "the administrator's secret"
+	srv := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) {
+		c.Auth, c.AdminToken = true, root
+	}))
+	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{srv.Addr()}, Token: []byte(root)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	a := admin.New(c)
+	token, err := a.CreateToken(t.Context(), "one", "agent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Grant(t.Context(), "agent", "/default", "use"); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(token.Secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, srv.Addr())
+	cmd.Env = append(cmd.Env, "SIGNALBOX_TOKEN_FILE="+file)
+	h := connect(t, cmd, "")
+	h.lock(args{"names": []string{"a"}})
+	if err := a.RevokeToken(t.Context(), "one"); err != nil {
+		t.Fatal(err)
+	}
+	if s := h.awaitText("list_locks", args{}, "You lost"); !strings.Contains(s.text, "it was refused for ") ||
+		!strings.Contains(s.text, "was revoked") || !strings.Contains(s.text, "give the client credentials that are valid") {
+		t.Error(s.text)
 	}
 }
