@@ -275,7 +275,7 @@ func detailOf(how *protocol.Ending) string {
 	case how.Stood > 0:
 		detail += fmt.Sprintf("; its leader stood still for %.1f s meanwhile", float64(how.Stood)/1000)
 	case how.Steady:
-		detail += "; one leader led all the time, and did not stand still"
+		detail += "; one leader led in that time, and did not stand still in it"
 	}
 	return detail
 }

@@ -147,7 +147,7 @@ func explainLast(ctx context.Context, n *client.Node, sem string, session uint64
 	// A process that is started again has the same name, and another pid.
 	name := func(description string) string { name, _, _ := strings.Cut(description, " pid "); return name }
 	k := slices.IndexFunc(next, func(x client.Owner) bool { return name(x.Description) == name(h.Description) })
-	say("back", "its holder came back as %s, and has had it since %s, with token %d", k >= 0 && h.Description != "", k)
+	say("back", "its holder, or another process of its name, got it as %s, at %s, with token %d", k >= 0 && h.Description != "", k)
 	if out.format == "table" {
 		for _, line := range lines {
 			if _, err := fmt.Fprintln(out.w, terminal.Sanitize(line)); err != nil {

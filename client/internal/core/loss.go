@@ -46,7 +46,7 @@ var lossCauses = [...]struct{ name, advice string }{
 	answeredLate:       {"answered_late", "check the disks of the instances, and the network between them"},
 	refused:            {"refused", "give the client credentials that are valid, with the right to use the node"},
 	overloaded:         {"overloaded", "raise the limit that the refusal names, or send less"},
-	stoodStill:         {"process_stood_still", "give it CPU, or a timeout of %s"},
+	stoodStill:         {"process_stood_still", "give it CPU (a CPU limit that stops it counts as nr_throttled in its cgroup's cpu.stat), or a timeout of %s"},
 	slept:              {"machine_slept", "keep it awake while it holds something, or give a timeout of %s"},
 	releasedByOperator: {"released_by_operator", "ask the operator before it is acquired again; the audit log says who it was"},
 	deleted:            {"deleted", "create the semaphore again, unless it was deleted for good"},
