@@ -28,6 +28,7 @@ type oracleWorld struct {
 	programs []*oracleProgram
 	class    string  // by the smallest burst
 	calls    float64 // of a program in a second, about, at most
+	late     bool    // a call waited for longer than its bound
 }
 
 // oracleProgram is a program with one caller.
@@ -312,7 +313,44 @@ func (w *oracleWorld) run(phases int, out oracleFigures, log func(string, ...any
 			log("\n%s", w.describe())
 		}
 	}
+	w.checkCallsEnd()
 	w.close()
+}
+
+// checkCallsEnd notes whether a call waits for longer than a bound, while nobody changes what it wants: four times what
+// its program's share needs for it and for those before it, and a minute. Calls that need 20 s or more are not looked at.
+func (w *oracleWorld) checkCallsEnd() {
+	const most, more = 20_000, 60_000 // ms
+	type open struct {
+		simCall
+		p     *oracleProgram
+		until float64
+	}
+	var list []open
+	shares := w.shares()
+	for i, p := range w.programs {
+		before := 0.
+		for _, c := range p.q.waiting {
+			if c.finished || p.q.patience > 0 {
+				continue
+			}
+			before += float64(p.q.amount)
+			if due := before / shares[i] * 1000; due < most {
+				list = append(list, open{c, p, w.now + 4*due + more})
+			}
+		}
+	}
+	for len(list) > 0 && !w.late {
+		w.pass(200)
+		list = slices.DeleteFunc(list, func(c open) bool {
+			if !c.finished && w.now > c.until && !w.late {
+				w.late = true
+				w.t.Logf("seed %d at %.0f: a call of session %d (%s) for %d of %.0f at %d leaves waits since %.0f\n%s",
+					w.seed, w.now, c.p.session, w.class, c.amount, w.most(c.p), len(c.leaves), c.since, w.describe())
+			}
+			return c.finished
+		})
+	}
 }
 
 // disturb has another leader, or kills a program in whose place another one begins. What the dead one held is its own
@@ -470,8 +508,15 @@ func TestRandomOracle(t *testing.T) {
 		return
 	}
 	trees := cmp.Or(*oracleTrees, form.Of(60, 1_000))
+	late := 0
 	for seed := range uint64(trees) {
-		newOracleWorld(t, seed+1, 1500).run(3, figures, nil)
+		w := newOracleWorld(t, seed+1, 1500)
+		if w.run(3, figures, nil); w.late {
+			late++
+		}
+	}
+	if late*500 > trees {
+		t.Errorf("in %d of %d trees a call waits for longer than its bound", late, trees)
 	}
 	t.Logf("%d trees\n%s", trees, figures)
 	windows, below := 0, 0

@@ -182,6 +182,16 @@ func (l *leaf) needs(now int64) protocol.LimitNeed {
 // many ns it can be tried again, and whether it waits for units of this leaf's lease.
 func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool) {
 	c.changed()
+	for _, l := range c.leaves { // what it has of the same tree alone would keep a resource above both from giving more
+		if b := l.deciding(now); (b == nil || b.rate == 0) && !l.shadow.Load() && !c.asked(l) {
+			c.asks = slices.DeleteFunc(c.asks, func(a *ask) bool {
+				if a.part == l.part {
+					m.withdraw(now, a)
+				}
+				return a.part == l.part
+			})
+		}
+	}
 	granted, open := 0, false
 	c.asks = slices.DeleteFunc(c.asks, func(a *ask) bool {
 		if a.granted && !a.part.usable(now, &a.grant) || a.open && c.leased(now, a) {

@@ -117,6 +117,13 @@ func (l *Leases) compute(tree *Tree) {
 	if len(l.nodes) == 0 {
 		return
 	}
+	for _, m := range l.members {
+		for _, t := range m.turns {
+			for _, h := range t.holdings { // it may wait for longer than the amount is remembered
+				h.needs(t.calls[0].amount, l.now)
+			}
+		}
+	}
 	steady := 0
 	l.growing = false
 	for i := len(l.nodes) - 1; i >= 0; i-- { // children come behind their parents
@@ -157,6 +164,7 @@ func (l *Leases) compute(tree *Tree) {
 			break
 		}
 	}
+	l.lowerTags()
 	switch {
 	case l.blocked == 0:
 		l.short = 0
@@ -204,6 +212,7 @@ func (l *Leases) chooseRemote() {
 		l.accrue(n)
 		n.leasedTarget, n.remoteTarget, n.need = 0, 0, 0
 	}
+	l.needWaiting()
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		if len(n.children) > 0 {
@@ -232,6 +241,23 @@ func (l *Leases) chooseRemote() {
 			above.remoteTarget += remote
 			above.leasedTarget += leased
 			above.need = max(above.need, need)
+		}
+	}
+}
+
+// needWaiting notes what calls that wait need at the resources above two of their leaves: a multiple of what they need
+// at each.
+func (l *Leases) needWaiting() {
+	for _, m := range l.members {
+		for _, t := range m.turns {
+			if len(t.holdings) == 1 {
+				continue
+			}
+			for i, times := range l.above(t.holdings) {
+				if n := &l.nodes[i]; times > 1 {
+					n.need = max(n.need, t.calls[0].amount*times)
+				}
+			}
 		}
 	}
 }

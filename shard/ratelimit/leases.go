@@ -443,8 +443,8 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 	wasBlocked := h.blocked
 	l.lacking(h, &Lease{Rate: rate, Burst: burst})
 	l.freed = l.freed || h.blocked && !wasBlocked // those who have more are to shrink
-	if burst < 1000 {
-		return 0, 0 // there is not room enough for a call
+	if burst < max(h.need, 1000) {
+		return 0, 0 // there is not room enough for its calls
 	}
 	return rate, burst
 }

@@ -194,7 +194,7 @@ func (l *Leases) room(h *holding) (rate, burst uint64) {
 	for i := h.node; i >= 0; i = l.nodes[i].parent {
 		n := &l.nodes[i]
 		rate = min(rate, lessBy(n.rate, n.countedRate-h.countedRate))
-		burst = min(burst, lessBy(n.burst, n.countedBurst-h.countedBurst+n.unused))
+		burst = min(burst, lessBy(n.burst, n.countedBurst-h.countedBurst+max(n.unused, n.need)))
 	}
 	return rate, burst
 }

@@ -201,7 +201,8 @@ type holding struct {
 	notified                  bool   // to refresh at once; cleared by the refresh
 	elsewhere                 bool   // its first call waits for another tree alone
 
-	credit uint64 // of its next call, whose tag is lower by that
+	ahead  bucket // what its calls had beyond its share while others lacked units; it runs off by the share
+	resume uint64 // its last units came back unused: its next call starts before the virtual time, but not before this tag
 
 	known                                     bool   // its counters were reported before
 	allowed, denied, waited, impossible, used uint64 // the last is a rate

@@ -261,9 +261,14 @@ var limitFaults = []plantedFault{
 		[]string{"\t\tl.refuse(t, k, nil)\n\t\treturn\n", "\t\t_ = k\n\t\treturn\n"},
 		"shard/ratelimit", "TestScripts", "",
 	},
+	{ // a call that waits for longer than its amount is remembered finds leases in the room that it needs
+		"limit-need-forgotten", "shard/ratelimit/compute.go",
+		[]string{"h.needs(t.calls[0].amount, l.now)", "h.needs(0, l.now)"},
+		"shard/ratelimit", "TestScripts", "",
+	},
 	{
 		"limit-turns-by-calls", "shard/ratelimit/remote.go",
-		[]string{"start+mulDiv(amount, virtually, l.weight(h))", "start+mulDiv(min(amount, 1), virtually, l.weight(h))"},
+		[]string{"return mulDiv(t.calls[0].amount, virtually, l.weight(h))", "return mulDiv(min(t.calls[0].amount, 1), virtually, l.weight(h))"},
 		"shard/ratelimit", "TestScripts", "",
 	},
 	{
