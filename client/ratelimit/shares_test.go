@@ -66,7 +66,7 @@ func TestShares(t *testing.T) {
 			units:    [2]uint64{8_000, 60_000}, takes: 8 * time.Second},
 		{name: "weights 10000 to 1, five programs", limits: []sharedLimit{perSecond("api", 100, 0), weighted("api/a", 10_000), weighted("api/b", 1)},
 			programs: []sharingProgram{one(1./8, "api/a"), one(1./8, "api/a"), one(1./8, "api/a"), one(1./8, "api/a"),
-				{[]string{"api/b"}, 1, 0, 1. / 12}},
+				{[]string{"api/b"}, 1, 0, 1. / 6}}, // a busy machine may not run the others
 			units: [2]uint64{400, 3000}, takes: 4 * time.Second},
 		{name: "calls of two limits beside those of one", limits: []sharedLimit{perSecond("x", 1000, 0), perSecond("y", 400, 0)},
 			programs: []sharingProgram{one(1./12, "x", "y"), one(1./3, "x"), one(1./12, "y")},
